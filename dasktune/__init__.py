@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dasktune.version import __version__
 
 if TYPE_CHECKING:
-    from dasktune.callback import Callback
+    from dasktune.callback import Callback, Trial
     from dasktune.classic import Experiment, run, run_experiments
     from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
     from dasktune.config.resume_config import ResumeConfig
@@ -73,6 +74,8 @@ if TYPE_CHECKING:
     from dasktune.tuner.submitted import DetachedExperiment, attach
     from dasktune.tuner.tuner import Tuner
 
+    tune: ModuleType
+
 __all__ = [
     # Running
     "CLIReporter",
@@ -95,6 +98,7 @@ __all__ = [
     # Trainables
     "Checkpoint",
     "Trainable",
+    "Trial",
     "TrialInfo",
     "TuneContext",
     "get_checkpoint",
@@ -150,7 +154,7 @@ __all__ = [
 #: needs few of them, and should not import the others.
 _HOMES: Final = {
     "dasktune.tuner.analysis": ("ExperimentAnalysis",),
-    "dasktune.callback": ("Callback",),
+    "dasktune.callback": ("Callback", "Trial"),
     "dasktune.classic": ("Experiment", "run", "run_experiments"),
     "dasktune.config": ("CheckpointConfig", "FailureConfig", "RunConfig", "TuneConfig"),
     "dasktune.control": ("TuneClient",),
@@ -219,6 +223,8 @@ _MODULES: Final = frozenset(
         "callback",
         "config",
         "errors",
+        "experiment",
+        "integration",
         "logger",
         "registry",
         "results",
@@ -237,6 +243,9 @@ def __getattr__(name: str) -> Any:
         value: Any = getattr(_import(_HOME_OF[name]), name)
     elif name in _MODULES:
         return _import(f"{__name__}.{name}")
+    elif name == "tune":
+        # For `from dasktune import tune`, which was `from ray import tune`.
+        return sys.modules[__name__]
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

@@ -73,6 +73,38 @@ def test_all_public_names_are_there_although_they_are_imported_when_they_are_nee
         dasktune.tunr  # noqa: B018
 
 
+def test_the_package_is_found_under_the_name_of_ray_tune():
+    from dasktune import tune
+
+    assert tune is dasktune
+    assert tune.tune.Tuner is dasktune.Tuner
+
+
+def test_a_trial_is_found_where_ray_tune_has_it():
+    from dasktune.callback import TrialView
+    from dasktune.experiment import Experiment, Trial
+
+    assert dasktune.Trial is Trial is TrialView
+    assert Experiment is dasktune.Experiment
+    assert (Trial.PENDING, Trial.RUNNING, Trial.PAUSED) == ("PENDING", "RUNNING", "PAUSED")
+    assert (Trial.TERMINATED, Trial.ERROR) == ("TERMINATED", "ERROR")
+    with pytest.raises(AttributeError, match=r"'dasktune\.experiment' has no attribute 'Trail'"):
+        dasktune.experiment.Trail  # noqa: B018
+
+
+def test_integrations_are_attributes_that_are_imported_when_they_are_needed():
+    probe = "import dasktune, json, sys\nmodule = dasktune.integration\n"
+    names = "\nprint(json.dumps([n for n in sys.modules if n.startswith('dasktune.integration.')]))"
+    assert run(f"{probe}{names}") == []
+    assert "dasktune.integration.xgboost" in run(f"{probe}module.xgboost{names}")
+    folder = Path(dasktune.integration.__file__).parent
+    shared = {"__init__", "reporting", "tracked_run"}
+    assert {path.stem for path in folder.glob("*.py")} - shared == dasktune.integration._MODULES
+    assert set(dir(dasktune.integration)) > dasktune.integration._MODULES
+    with pytest.raises(AttributeError, match=r"dasktune\.integration' has no attribute 'comet'"):
+        dasktune.integration.comet  # noqa: B018
+
+
 def test_the_names_that_type_checkers_see_are_those_that_are_imported():
     tree = ast.parse(Path(dasktune.__file__).read_text())
     [seen] = [node for node in tree.body if isinstance(node, ast.If)]

@@ -7,13 +7,14 @@ Callbacks that write results for other tools live in ``dasktune.logger``.
 from dasktune.callback.callback import Callback
 from dasktune.callback.callback_list import CallbackList, check_callbacks
 from dasktune.callback.replay_state import MissedEvents
-from dasktune.callback.trial_view import Location, TrialStorage, TrialView, TrialViews
+from dasktune.callback.trial_view import Location, Trial, TrialStorage, TrialView, TrialViews
 
 __all__ = [
     "Callback",
     "CallbackList",
     "Location",
     "MissedEvents",
+    "Trial",
     "TrialStorage",
     "TrialView",
     "TrialViews",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, overload
+from typing import Any, Final, overload
 
 from dasktune.errors import StorageError, TrialError
 from dasktune.space.inspection import varied_parameters
@@ -17,9 +17,9 @@ from dasktune.trial.location import Location
 from dasktune.trial.nested_metrics import with_nested_names
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import PublicStatus
-from dasktune.trial.trial import Trial
+from dasktune.trial.trial import Trial as DriverTrial
 
-__all__ = ["Location", "TrialStorage", "TrialView", "TrialViews"]
+__all__ = ["Location", "Trial", "TrialStorage", "TrialView", "TrialViews"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,16 @@ class TrialView:
 
     __slots__ = ("_now", "_trial", "_trial_storage")
 
-    def __init__(self, trial: Trial, trial_storage: TrialStorage, now: Trial | None = None) -> None:
+    #: The values of `status`, under Ray Tune's names.
+    PENDING: Final = PublicStatus.PENDING
+    RUNNING: Final = PublicStatus.RUNNING
+    PAUSED: Final = PublicStatus.PAUSED
+    TERMINATED: Final = PublicStatus.TERMINATED
+    ERROR: Final = PublicStatus.ERROR
+
+    def __init__(
+        self, trial: DriverTrial, trial_storage: TrialStorage, now: DriverTrial | None = None
+    ) -> None:
         self._trial = trial
         self._trial_storage = trial_storage
         self._now = trial if now is None else now
@@ -299,6 +308,10 @@ class TrialView:
         return f"TrialView({self.trial_id!r}, {self.status.value})"
 
 
+#: Ray Tune's name of the class, for annotations and for the values of `status`.
+Trial = TrialView
+
+
 class TrialViews(Sequence[TrialView]):
     """The trials of an experiment in their order, as views that are created on access.
 
@@ -317,7 +330,7 @@ class TrialViews(Sequence[TrialView]):
     ...         print(sum(one.status == "ERROR" for one in trials), "failed of", len(trials))
     """
 
-    def __init__(self, trials: Mapping[str, Trial], trial_storage: TrialStorage) -> None:
+    def __init__(self, trials: Mapping[str, DriverTrial], trial_storage: TrialStorage) -> None:
         self._trials = trials
         self._trial_storage = trial_storage
 
@@ -336,7 +349,7 @@ class TrialViews(Sequence[TrialView]):
         """
         return self._view(self._trials[trial_id])
 
-    def past_view(self, past: Trial) -> TrialView:
+    def past_view(self, past: DriverTrial) -> TrialView:
         """Return a view of a trial's earlier state.
 
         Parameters
@@ -350,7 +363,7 @@ class TrialViews(Sequence[TrialView]):
         """Return the checkpoint of a record, without reading its files."""
         return self._trial_storage.checkpoint(record)
 
-    def _view(self, trial: Trial) -> TrialView:
+    def _view(self, trial: DriverTrial) -> TrialView:
         return TrialView(trial, self._trial_storage)
 
     def __len__(self) -> int:

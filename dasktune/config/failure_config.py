@@ -22,6 +22,8 @@ class FailureConfig:
         no limit. Lost workers do not count.
     fail_fast : bool or "raise", default=False
         End the experiment when the first trial fails; ``"raise"`` raises the trial's exception.
+        Running trials are interrupted at once, have up to two seconds for their cleanup, and are
+        recorded as terminated.
     max_worker_losses : int, default=3
         How many times a trial may lose its worker without progress in between. A worker that
         several trials lose at the same time counts for none of them.

@@ -79,7 +79,7 @@ class RunConfig:
         Seconds without contact to the driver after which workers stop its trials.
     stop_grace : float, default=10.0
         Seconds in which a stopped trial may end by itself before it is interrupted. A trial that
-        ends by itself has the same time to clean up.
+        ends by itself has the same time to clean up. ``fail_fast`` interrupts trials at once.
     scheduler_wait : float, default=300.0
         Seconds to wait for a lost Dask scheduler to come back.
     code : {"auto", "installed"}, default="auto"

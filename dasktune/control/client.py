@@ -207,6 +207,16 @@ class TuneClient:
         """
         return self._command(f"{_path(trial_id)}/unpause")
 
+    def checkpoint_trial(self, trial_id: str) -> OutcomeInfo:
+        """Let a running trial of the class API save a checkpoint with one of its next results.
+
+        Parameters
+        ----------
+        trial_id : str
+            The trial.
+        """
+        return self._command(f"{_path(trial_id)}/checkpoint")
+
     # The experiment
 
     def hold(self) -> OutcomeInfo:

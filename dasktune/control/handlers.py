@@ -255,6 +255,7 @@ class _TrialCommand(_RequestHandler):
             "stop": self._commands.stop_trial,
             "pause": self._commands.pause_trial,
             "unpause": self._commands.unpause_trial,
+            "checkpoint": self._commands.checkpoint_trial,
         }
         await self.do(calls[what](_decoded(name)))
 
@@ -284,7 +285,7 @@ def make_application(
         ("/experiment/(hold|release|stop|cancel)", _ExperimentCommand),
         ("/trials", _Trials),
         ("/trials/([^/]+)", _Trial),
-        ("/trials/([^/]+)/(stop|pause|unpause)", _TrialCommand),
+        ("/trials/([^/]+)/(stop|pause|unpause|checkpoint)", _TrialCommand),
     ]
     return Application(
         [(PREFIX + path, handler, parts) for path, handler in routes],

@@ -157,6 +157,7 @@ def openapi_document() -> dict[str, Any]:
         "/trials/{trial_id}/stop": _post("stop_trial", "Stop a trial", "Nothing", _ID),
         "/trials/{trial_id}/pause": _post("pause_trial", "Pause a trial", "Nothing", _ID),
         "/trials/{trial_id}/unpause": _post("unpause_trial", "Unpause a trial", "Nothing", _ID),
+        "/trials/{trial_id}/checkpoint": _post("checkpoint_trial", "Save a checkpoint", "Nothing", _ID),
         "/openapi.json": _get("get_description", "Get this document", "Description"),
     }
     return {

@@ -4,6 +4,8 @@ Nothing here reads a clock, a file or the network. The loop that feeds it is in 
 the policies that it asks are in `schedulers`, `search` and `stopper`.
 """
 
+from typing import Any, Final
+
 from dasktune.experiment.experiment_machine import ExperimentMachine, HandleResult
 from dasktune.experiment.recorded_decisions import RecordedDecisions
 from dasktune.experiment.settings import ExperimentSettings
@@ -16,3 +18,14 @@ __all__ = [
     "RecordedDecisions",
     "TrialIndex",
 ]
+
+#: Names that `ray.tune.experiment` has. Here they are attributes of the whole package.
+_OF_THE_PACKAGE: Final = frozenset({"Experiment", "Trial"})
+
+
+def __getattr__(name: str) -> Any:
+    if name in _OF_THE_PACKAGE:
+        import dasktune
+
+        return getattr(dasktune, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -508,11 +508,11 @@ class ExperimentMachine:
         trial.reason = reason
         self._emit(GiveUp(trial_id=trial.trial_id, incarnation=trial.incarnation, reason=reason))
 
-    def _stop(self, trial: Trial, decision: Stop, now: float) -> None:
+    def _stop(self, trial: Trial, decision: Stop, now: float, *, at_once: bool = False) -> None:
         if trial_actions.ends_anyway(trial):
             return  # A trial that is stopped twice keeps the first reason.
         trial.reason, trial.stopped_early = decision.reason, decision.early
-        self._emit(trial_actions.stop_action(trial, decision))
+        self._emit(trial_actions.stop_action(trial, decision, at_once=at_once))
         if trial.status.is_final:
             self._conclude(trial, now, was_active=False)
 
@@ -526,7 +526,7 @@ class ExperimentMachine:
         failed = trial.status is TrialStatus.ERROR
         if failed and not self.state.stop_reason and (reason := self._failure_reason(trial)):
             self.state.first_failed = trial
-            self._stop_everything(reason, now)
+            self._stop_everything(reason, now, at_once=bool(self.settings.fail_fast))
 
     # Another session
 
@@ -595,11 +595,11 @@ class ExperimentMachine:
             self._actions.append(EndExperiment(reason=reason))
             self._stop_everything(reason, now)
 
-    def _stop_everything(self, reason: str, now: float) -> None:
+    def _stop_everything(self, reason: str, now: float, *, at_once: bool = False) -> None:
         self.state.stop_reason = self.state.stop_reason or reason
         self.state.search_finished = True
         for trial in tuple(self.trials.values()):
-            self._stop(trial, Stop(self.state.stop_reason, early=False), now)
+            self._stop(trial, Stop(self.state.stop_reason, early=False), now, at_once=at_once)
 
     def _resolve_standstill(self) -> None:
         """Let the scheduler decide on the waiting trials if no trial runs and none may start.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from dasktune.schedulers import decision as decisions
 from dasktune.trial import actions
@@ -149,17 +149,31 @@ def fail_action(trial: Trial, error: ErrorInfo) -> actions.FailTrial:
     )
 
 
-def stop_action(trial: Trial, decision: decisions.Stop) -> actions.StopTrial | actions.FinishTrial:
-    """Return the action that ends a trial: on its worker, or at once if it is on none."""
-    kind = actions.StopTrial if trial.status.is_active else actions.FinishTrial
-    return kind(
-        trial_id=trial.trial_id,
-        incarnation=trial.incarnation,
-        reason=decision.reason,
-        early=decision.early,
-        rung=decision.rung,
-        cutoff=decision.cutoff,
-    )
+def stop_action(
+    trial: Trial, decision: decisions.Stop, *, at_once: bool = False
+) -> actions.StopTrial | actions.FinishTrial:
+    """Return the action that ends a trial: on its worker, or at once if it is on none.
+
+    Parameters
+    ----------
+    trial : Trial
+        The trial.
+    decision : Stop
+        Why it ends.
+    at_once : bool, default=False
+        Whether user code on the worker is interrupted at once.
+    """
+    common: dict[str, Any] = {
+        "trial_id": trial.trial_id,
+        "incarnation": trial.incarnation,
+        "reason": decision.reason,
+        "early": decision.early,
+        "rung": decision.rung,
+        "cutoff": decision.cutoff,
+    }
+    if trial.status.is_active:
+        return actions.StopTrial(**common, at_once=at_once)
+    return actions.FinishTrial(**common)
 
 
 def decision_of(action: actions.TrialAction | actions.DeleteCheckpoint) -> PolicyDecision:

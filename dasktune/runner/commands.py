@@ -247,6 +247,16 @@ class Commands:
         """
         return self._put(partial(_unpause_trial, trial_id=trial_id))
 
+    def checkpoint_trial(self, trial_id: str) -> Future[CommandOutcome]:
+        """Request a checkpoint of one running trial; it is saved with one of its next results.
+
+        Parameters
+        ----------
+        trial_id : str
+            The trial.
+        """
+        return self._put(partial(_checkpoint_trial, trial_id=trial_id))
+
     def add_trial(self, config: Mapping[str, Any]) -> Future[CommandOutcome]:
         """Add a trial, which starts before the suggestions of the search algorithm.
 
@@ -374,6 +384,20 @@ def _unpause_trial(context: CommandContext, trial_id: str) -> _Plan:
         )
     event = events.TrialUnpauseRequested(trial_id=trial_id, time=context.clock.now())
     return _Plan(event, trial_id, f"trial {trial_id} will continue")
+
+
+def _checkpoint_trial(context: CommandContext, trial_id: str) -> _Plan:
+    trial = context.unfinished(trial_id)
+    if trial.status is TrialStatus.SAVING:
+        return _Plan(None, trial_id, f"trial {trial_id} is saving a checkpoint already")
+    if trial.status is not TrialStatus.RUNNING:
+        status = "is leaving its worker" if trial.status.is_active else f"is {trial.public_status}"
+        if trial.status in (TrialStatus.STARTING, TrialStatus.RESTORING):
+            status = "is starting"
+        message = f"trial {trial_id} {status}; only a running trial can save a checkpoint"
+        raise ControlError(message, "conflict")
+    event = events.TrialCheckpointRequested(trial_id=trial_id, time=context.clock.now())
+    return _Plan(event, trial_id, f"trial {trial_id} will save a checkpoint, if its trainable can")
 
 
 def _add_trial(

@@ -40,6 +40,7 @@ from dasktune.trial.actions import (
     RestoreTrial,
     SaveTrial,
     StartTrial,
+    StopTrial,
 )
 from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import (
@@ -266,8 +267,13 @@ class SimulatedTrialExecutor:
         self._halt(run, TrialPaused)
 
     def stop_trial(self, action: EndOnWorker) -> None:
-        """Stop a trial."""
+        """Stop a trial; its step is interrupted if that is to happen at once."""
         run = self._runs[action.trial_id]
+        if isinstance(action, StopTrial) and action.at_once:
+            run.waits = False
+            run.saves = None
+            self._leave(run, TrialStopped)
+            return
         if self._kind.saves_at_end:
             run.saves = CheckpointKind.PERSISTENT
         self._halt(run, TrialStopped)

@@ -186,6 +186,8 @@ class StopTrial(EndOnWorker):
     #: The rung at which the trial was compared, and the value that would have been enough there.
     rung: float | None = None
     cutoff: float | None = None
+    #: Whether user code is interrupted at once, and not only if it has not ended in time.
+    at_once: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

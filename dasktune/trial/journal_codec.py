@@ -156,14 +156,14 @@ def _encode_action(action: Action) -> dict[str, Any]:
     if isinstance(action, StartTrial | RestoreTrial):
         # The configuration is in the record of the suggestion already.
         del fields["config"]
-    for name in _OMITTED_IF_NONE & fields.keys():
-        if fields[name] is None:
+    for name in _OMITTED.keys() & fields.keys():
+        if fields[name] is _OMITTED[name]:
             del fields[name]
     return fields
 
 
-#: Fields of actions that older journals lack, and that most actions leave empty.
-_OMITTED_IF_NONE: Final = frozenset({"rung", "cutoff"})
+#: Fields of actions that older journals lack, each with the value that most actions have.
+_OMITTED: Final = {"rung": None, "cutoff": None, "at_once": False}
 
 
 def _encode_fields(value: object) -> dict[str, Any]:

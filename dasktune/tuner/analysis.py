@@ -322,6 +322,10 @@ class ExperimentAnalysis:
 
     # The experiment
 
+    def to_grid(self) -> ResultGrid:
+        """Return the same results as a `ResultGrid`."""
+        return self._grid
+
     def stats(self) -> dict[str, float | None]:
         """Return when the experiment began and when its last result was reported.
 

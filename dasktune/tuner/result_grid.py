@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dasktune.dashboard.model.experiment_projection import ExperimentProjection
     from dasktune.storage.checkpoints.checkpoint import Checkpoint
     from dasktune.storage.fs.storage import Storage
+    from dasktune.tuner.analysis import ExperimentAnalysis
 
 __all__ = ["AUTO_FILLED", "NoResultError", "Result", "ResultGrid", "Scope"]
 
@@ -50,16 +51,21 @@ class ResultGrid(Sequence[Result]):
 
     Parameters
     ----------
-    results : iterable of Result
-        The results of the trials.
-    experiment_path : str
-        The path or URL of the experiment.
+    results : iterable of Result or ExperimentAnalysis
+        The results of the trials. An `ExperimentAnalysis` has all that the other arguments say.
+    experiment_path : str, optional
+        The path or URL of the experiment; required with an iterable of results.
     metric : str or list of str, optional
         The optimised metric; a list if there are several objectives.
     mode : {"min", "max"}, optional
         Whether lower or higher values are better; a list if `metric` is one.
     storage : Storage, optional
         The experiment's directory. Figures read its journal, which has more than the results.
+
+    Raises
+    ------
+    ConfigError
+        If `results` is neither, or `experiment_path` is missing.
 
     Examples
     --------
@@ -74,22 +80,31 @@ class ResultGrid(Sequence[Result]):
 
     def __init__(
         self,
-        results: Iterable[Result],
-        experiment_path: str,
+        results: Iterable[Result] | ExperimentAnalysis,
+        experiment_path: str | None = None,
         metric: Metric = None,
         mode: Modes = None,
         storage: Storage | None = None,
     ) -> None:
-        self._results = list(results)
-        self._storage = storage
+        found: Iterable[Result]
+        if isinstance(results, Iterable):
+            found = results
+        else:
+            grid = _grid_of(results)
+            found, experiment_path = grid, experiment_path or grid.experiment_path
+            metric, mode = metric or grid._goals[0], mode or grid._goals[1]
+            storage = storage or grid._storage
+        check(experiment_path is not None, "experiment_path", "the path or URL of the experiment", None)
+        self._results = list(found)
+        self._storage: Storage | None = storage
         #: The projection that figures are drawn from, with the objectives that it was made for.
         self._projection: tuple[object, ExperimentProjection] | None = None
         #: The metrics and modes. `_metric` and `_mode` are None if there are several.
-        self._goals = metric, mode
+        self._goals: tuple[Metric, Modes] = (metric, mode)
         self._metric = None if isinstance(metric, list) else metric
         self._mode = None if isinstance(mode, list) else mode
         #: The path or URL of the experiment.
-        self.experiment_path = experiment_path
+        self.experiment_path: str = experiment_path or ""
 
     @classmethod
     def from_trials(
@@ -503,6 +518,16 @@ class ResultGrid(Sequence[Result]):
 
     def _table(self) -> list[list[str]]:
         return result_table(self._results, self._metric, self._mode)
+
+
+def _grid_of(analysis: object) -> ResultGrid:
+    # Imported here: the module of ExperimentAnalysis imports this one.
+    from dasktune.tuner.analysis import ExperimentAnalysis
+
+    hint = "Give ExperimentAnalysis(path), or use Tuner.restore(path, trainable).get_results()."
+    is_one = isinstance(analysis, ExperimentAnalysis)
+    check(is_one, "results", "an ExperimentAnalysis or a list of Result", analysis, hint)
+    return analysis.to_grid()  # type: ignore[attr-defined, no-any-return]
 
 
 def _scores(row: Mapping[str, Any], goals: Sequence[tuple[str, Mode]]) -> tuple[float, ...] | None:

@@ -134,6 +134,16 @@ class DetachedExperiment:
         """
         return self._command("unpause_trial", trial_id)
 
+    def checkpoint_trial(self, trial_id: str) -> CommandOutcome:
+        """Let a running trial of the class API save a checkpoint; else as :meth:`stop_trial`.
+
+        Parameters
+        ----------
+        trial_id : str
+            The trial.
+        """
+        return self._command("checkpoint_trial", trial_id)
+
     def add_trial(self, config: Mapping[str, Any]) -> CommandOutcome:
         """Add a trial; it starts before the searcher's next suggestion.
 

@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 __all__ = ["SubmittedOrigin", "restored_session", "run_driver", "wait_for_runner"]
 
 #: Commands that a client may call.
-_COMMANDS = frozenset({"add_trial", "hold", "pause_trial", "release", "stop_trial", "unpause_trial"})
+_COMMANDS = frozenset(
+    {"add_trial", "checkpoint_trial", "hold", "pause_trial", "release", "stop_trial", "unpause_trial"}
+)
 
 #: Seconds between two checks for the runner, while a command waits for the experiment to start.
 _POLL_SECONDS = 0.05

@@ -115,6 +115,37 @@ def test_a_run_is_commanded_by_a_client(pair, tmp_path, capsys):
     assert caught.value.kind == "unreachable"
 
 
+class Saves(tune.Trainable):
+    """Trains until the file is there, and saves nothing unless requested."""
+
+    def setup(self, config):
+        self.end, self.count = config["end"], 0
+
+    def step(self):
+        self.count += 1
+        time.sleep(0.02)
+        return {"loss": 1 / self.count, "count": self.count, "done": Path(self.end).exists()}
+
+    def save_checkpoint(self, checkpoint_dir):
+        return {"count": self.count}
+
+
+def test_a_trial_saves_a_checkpoint_when_a_client_requests_it(pair, tmp_path, capsys):
+    run = Run(pair, tmp_path, capsys, trainable=Saves, num_samples=1)
+    client = run.client()
+    [first] = with_status(client, "RUNNING")
+    key = first["trial_id"]
+    client.checkpoint_trial(key)
+    folder = tmp_path / "controlled" / "trials" / key
+    until(lambda: list(folder.glob("checkpoint_*")))
+    run.end.touch()
+    [result] = run.wait()
+    # The other one is that of its end.
+    (requested, metrics), (_, at_end) = sorted(result.best_checkpoints, key=lambda pair: pair[1]["count"])
+    assert requested.to_dict() == {"count": metrics["count"]}
+    assert first["training_iteration"] <= metrics["count"] < at_end["count"] == result.metrics["count"]
+
+
 def test_a_run_is_cancelled_and_gone_on_with(pair, tmp_path, capsys):
     run = Run(pair, tmp_path, capsys)
     client = run.client()

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import dasktune as tune
+from dasktune import tune
+from dasktune.experiment import Trial
 from dasktune.logger import (
     CSVLoggerCallback,
     JsonLoggerCallback,
@@ -245,6 +246,37 @@ def test_fail_fast(run_config):
     assert "no luck" in str(results.errors[0])
 
 
+def fails_beside_another(config):
+    marks = Path(config["marks"])
+    if config["x"] == 0:
+        while not Path(marks, "started").exists():
+            time.sleep(0.01)
+        raise RuntimeError("no luck")
+    Path(marks, "started").touch()
+    try:
+        while True:  # it never reports
+            time.sleep(0.01)
+    finally:
+        Path(marks, "cleaned").touch()
+
+
+@pytest.mark.parametrize("fail_fast", [True, "raise"])
+def test_fail_fast_waits_for_no_other_trial(run_config, tmp_path, fail_fast):
+    # If the other trial had its time to end by itself, this test would take an hour.
+    config = run_config(failure_config=tune.FailureConfig(fail_fast=fail_fast), stop_grace=3600)
+    space = {"x": tune.grid_search([0, 1]), "marks": str(tmp_path)}
+    tuner = tune.Tuner(fails_beside_another, param_space=space, run_config=config)
+    if fail_fast == "raise":
+        with pytest.raises(RuntimeError, match="no luck"):
+            tuner.fit()
+    else:
+        tuner.fit()
+    failed, stopped = tuner.get_results()
+    assert (failed.status, stopped.status) == (Trial.ERROR, Trial.TERMINATED)
+    assert stopped.reason == f"trial {failed.trial_id} failed"
+    assert Path(tmp_path, "cleaned").exists()
+
+
 def test_fail_fast_raise(run_config):
     config = run_config(failure_config=tune.FailureConfig(fail_fast="raise"))
     with pytest.raises(RuntimeError, match="no luck"):
@@ -354,6 +386,56 @@ def test_stoppers_of_each_kind(tmp_path):
     for number, (stop, at_least) in enumerate(stops):
         (result,) = fit(Model, tune.RunConfig(storage_path=str(tmp_path / str(number)), stop=stop, verbose=0))
         assert result.metrics["count"] >= at_least
+
+
+class OwnBudget(Stopper):
+    """As a user of Ray Tune writes it: it asks a TimeoutStopper, and knows no `on_time`."""
+
+    def __init__(self, seconds):
+        self.budget = TimeoutStopper(seconds)
+
+    def __call__(self, trial_id, result):
+        return False
+
+    def stop_all(self):
+        return self.budget.stop_all()
+
+
+def test_a_time_budget_in_a_stopper_of_the_users_own(run_config):
+    (result,) = fit(Model, run_config(stop=OwnBudget(0.5)))
+    assert result.status == Trial.TERMINATED
+    assert result.reason == "OwnBudget said so"
+
+
+class Statuses(tune.Callback):
+    def __init__(self):
+        self.seen = []
+
+    def on_trial_result(self, iteration: int, trials: list[Trial], trial: Trial, result: dict, **info):
+        assert isinstance(trial, Trial)
+        if trial.status == Trial.RUNNING:
+            self.seen.append("running")
+
+    def on_trial_error(self, trial: Trial, **info):
+        if trial.status == Trial.ERROR:
+            self.seen.append("error")
+
+
+def test_the_trial_of_ray_tune_in_annotations_and_comparisons(run_config):
+    def train(config):
+        tune.report({"loss": 1.0})
+        raise ValueError("as it should")
+
+    statuses = Statuses()
+    fit(train, run_config(callbacks=[statuses]))
+    assert statuses.seen == ["running", "error"]
+
+
+def test_a_grid_of_a_directory(run_config):
+    results = fit(steps, run_config(), x=tune.grid_search([2, 1]))
+    grid = tune.ResultGrid(tune.ExperimentAnalysis(results.experiment_path))
+    assert grid.get_best_result("loss", "min").config == {"x": 1}
+    assert len(grid) == 2
 
 
 def test_time_budgets_and_stoppers_that_never_stop(run_config):

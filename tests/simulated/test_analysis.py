@@ -124,6 +124,29 @@ def test_no_best_trial_is_none_or_an_error_that_says_why(analysis, home, caplog)
     assert ExperimentAnalysis(home, default_mode="max").default_metric == "_metric"
 
 
+def test_a_grid_is_made_from_an_analysis(analysis, home):
+    grid = ResultGrid(ExperimentAnalysis(home))
+    assert [one.trial_id for one in grid] == [one.trial_id for one in analysis.trials]
+    assert grid.experiment_path == analysis.experiment_path
+    # The metric, the mode and the storage are those of the experiment.
+    assert grid.get_best_result().config == analysis.best_config
+    assert grid.filesystem is not None
+    assert len(grid.get_best_result().history) == 4
+    assert ResultGrid(analysis, metric="eval/loss", mode="max").get_best_result().config["x"] == 3
+    assert len(grid.to_html()) > 10_000
+
+
+@pytest.mark.parametrize("wrong", [None, 3])
+def test_a_grid_of_something_else_is_refused(wrong):
+    with pytest.raises(ConfigError, match="results must be an ExperimentAnalysis or a list of Result"):
+        ResultGrid(wrong)
+
+
+def test_a_grid_of_results_needs_the_path_of_the_experiment(analysis):
+    with pytest.raises(ConfigError, match="experiment_path must be the path or URL"):
+        ResultGrid(analysis.trials)
+
+
 def test_tables_have_a_row_for_each_trial(analysis):
     pytest.importorskip("pandas")
     table = analysis.dataframe()

@@ -64,14 +64,14 @@ class RestlessUser:
             return
         self.given += 1
         key = self.draws.choice(trials)
-        what = self.draws.choice(["pause", "pause", "pause", "unpause", "add", "hold", "stop"])
+        what = self.draws.choice(["pause", "pause", "pause", "unpause", "add", "hold", "stop", "checkpoint"])
         if what == "add" and len(trials) < 20:
             commands.add_trial({"lr": self.draws.random(), "depth": 2, "layers": 3, "layer": "a"})
         elif what == "hold":
             commands.hold()
         elif what == "stop" and self.draws.random() < 0.3:
             commands.stop_trial(key)
-        elif what in ("pause", "unpause"):
+        elif what in ("pause", "unpause", "checkpoint"):
             getattr(commands, f"{what}_trial")(key)
 
     def on_end(self, experiment: ExperimentMachine) -> None:

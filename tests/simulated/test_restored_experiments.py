@@ -426,12 +426,12 @@ def test_what_was_ended_for_the_failure_of_another_goes_on_when_that_does(what: 
     parts = {
         "tune_config": TuneConfig(metric="loss", mode="min", seed=1),
         "run_config": RunConfig(failure_config=FailureConfig(fail_fast=True)),
-        "param_space": {"x": {"grid_search": [1, 4, 5, 6, 7]}},
+        "param_space": {"x": {"grid_search": [1, 4, 2.5, 0.9, 7]}},
     }
     storage = Storage(f"memory://restored/cut-off-{what}-{unfinished}")
     storage.remove_tree()
     place = Lab(storage, fragile, **parts)
-    # One has come to its end, one fails, two are under way and one is pending.
+    # One has come to its end, one fails, two are in their second steps and one is pending.
     assert [len(one.history) for one in place.begin().trials.values()] == [3, 1, 1, 1, 0]
     broken["now"] = False
     if what == "it is tried again":

@@ -10,7 +10,8 @@ from test_restored_experiments import lab
 from dasktune.config import FailureConfig, RunConfig, TuneConfig
 from dasktune.errors import ConfigError
 from dasktune.space import grid_search
-from dasktune.testing import simulate
+from dasktune.storage.journal.json_lines import decode
+from dasktune.testing import MemoryStore, simulate
 
 
 def stumbling(config: dict[str, Any], checkpoint: Any) -> Any:
@@ -80,3 +81,43 @@ def test_what_was_cut_off_stays_so_under_the_same_limit_and_goes_on_under_anothe
     # The one that everything was ended for is tried again only if that is asked for.
     assert sorted(ended) == ["ERROR", "TERMINATED", "TERMINATED"]
     assert sum(trial.last_iteration == 6 for trial in experiment.trials.values()) == 2
+
+
+def slow_or_bad(config: dict[str, Any]) -> Any:
+    """Fail after a short step, or take 1,000 seconds for the second one."""
+    yield {"loss": 1.0}, 2.0
+    if config["x"] == 0:
+        raise ValueError("bad")
+    yield {"loss": 0.5}, 1000.0
+
+
+@pytest.mark.parametrize("fail_fast", [True, "raise"])
+def test_the_first_failure_ends_the_other_trials_in_the_middle_of_their_steps(fail_fast: Any):
+    store = MemoryStore()
+    results = simulate(
+        slow_or_bad,
+        param_space={"x": grid_search([0, 1, 2, 3])},
+        run_config=RunConfig(failure_config=FailureConfig(fail_fast=fail_fast)),
+        slots=3,
+        store=store,
+    )
+    bad, *others = results
+    assert bad.status == "ERROR"
+    assert [one.status for one in others] == ["TERMINATED"] * 3
+    assert {one.reason for one in others} == {f"trial {bad.trial_id} failed"}
+    # Two were in their second steps, and one had not started.
+    assert [len(one.history) for one in results] == [1, 1, 1, 0]
+    records = [decode(line) for line in store.journal.splitlines()]
+    assert max(record["time"] for record in records if "time" in record) == 2.0
+    stops = [one for record in records for one in record.get("actions", ()) if one["do"] == "StopTrial"]
+    assert [one["at_once"] for one in stops] == [True, True]
+
+
+def test_a_limit_of_all_failures_lets_the_others_end_their_steps():
+    results = simulate(
+        slow_or_bad,
+        param_space={"x": grid_search([0, 1])},
+        run_config=RunConfig(failure_config=FailureConfig(max_total_failures=0)),
+        slots=2,
+    )
+    assert [len(one.history) for one in results] == [1, 2]

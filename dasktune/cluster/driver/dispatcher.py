@@ -259,11 +259,14 @@ class TrialDispatcher:
             self._spawn(self._fetch_checkpoint(run, link))
         self._assign_if_ready(run, link)
 
-    def answer(self, run: TrialRun, answer: Answer) -> None:
-        """Send an answer to a run; ignored if the run has ended."""
+    def answer(self, run: TrialRun, answer: Answer, at_once: bool = False) -> None:
+        """Send an answer to a run; ignored if the run has ended.
+
+        With `at_once`, an order to stop interrupts user code at once.
+        """
         link = self._links.get(run.address)
         if link is not None and run.key in link.runs:
-            link.answer(run, answer)
+            link.answer(run, answer, at_once=at_once)
 
     def withdraw(self) -> None:
         """Pause all runs and let each save a checkpoint, because the driver exits."""

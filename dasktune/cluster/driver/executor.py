@@ -265,7 +265,8 @@ class DaskTrialExecutor:
 
     def stop_trial(self, action: actions.EndOnWorker) -> None:
         """End a trial on its worker."""
-        self._answer(action, StopAnswer(reason=action.reason))
+        at_once = isinstance(action, actions.StopTrial) and action.at_once
+        self._answer(action, StopAnswer(reason=action.reason), at_once=at_once)
 
     def withdraw(self) -> None:
         """Pause all trials, each with a new checkpoint.
@@ -372,10 +373,10 @@ class DaskTrialExecutor:
             charged=False,
         )
 
-    def _answer(self, action: actions.TrialAction, answer: Answer) -> None:
+    def _answer(self, action: actions.TrialAction, answer: Answer, *, at_once: bool = False) -> None:
         run = self._running.get(action.trial_id)
         if run is not None and run.incarnation == action.incarnation:
-            self._loop_calls.call_soon(self._dispatcher.answer, run, answer)
+            self._loop_calls.call_soon(self._dispatcher.answer, run, answer, at_once)
 
     def _memory_room(self, action: actions.TrialAction, kind: CheckpointKind) -> int:
         """Return the largest checkpoint, in bytes, that the trial's worker may keep in memory."""

@@ -124,6 +124,8 @@ class TrialRun:
     withdrawn: bool = False
     #: When to escalate the stop if user code has not obeyed it, on the loop's clock.
     escalate_at: float = 0.0
+    #: Seconds between two steps of that.
+    escalate_every: float = 0.0
     #: Whether the next request orders the worker to interrupt user code.
     interrupt: bool = False
     #: Whether user code of this run may still run on the actor, so that it gets no other trial.

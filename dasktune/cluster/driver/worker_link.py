@@ -61,6 +61,9 @@ T = TypeVar("T")
 #: Why a trial is lost if another client made Dask release its actor.
 _CANCELLED = "another client cancelled its actor, or restarted all workers"
 
+#: Maximum number of seconds for the cleanup of a trial that is stopped at once.
+_CLEANUP_SECONDS = 2.0
+
 #: Numbers all polls of this process. A second link to an address continues to count, so the worker
 #: does not take its polls for repeated ones of the first link.
 _numbers = count(1)
@@ -177,12 +180,17 @@ class WorkerLink:
         self._unsent.append(run)
         self.wake()
 
-    def answer(self, run: TrialRun, answer: Answer) -> None:
-        """Send an answer to a trial."""
+    def answer(self, run: TrialRun, answer: Answer, *, at_once: bool = False) -> None:
+        """Send an answer to a trial.
+
+        With `at_once`, an order to stop interrupts user code at once, and leaves little time for
+        its cleanup.
+        """
         run.answers.append(answer)
         if isinstance(answer, PauseAnswer | StopAnswer):
             run.order = answer
-            run.escalate_at = self._loop.time() + self._stop_grace
+            run.escalate_every = min(self._stop_grace, _CLEANUP_SECONDS) if at_once else self._stop_grace
+            run.escalate_at = self._loop.time() + (0.0 if at_once else self._stop_grace)
             self._stopping[run.key] = run
         self.wake()
 
@@ -388,13 +396,14 @@ class WorkerLink:
     def _escalate_stops(self) -> None:
         """Interrupt user code that ignores a stop order, and later abandon its thread.
 
-        `stop_grace` seconds pass before each of the two.
+        `stop_grace` seconds pass before each of the two. A trial that is stopped at once is
+        interrupted in the request that has the order.
         """
         now = self._loop.time()
         for run in tuple(self._stopping.values()):
             if now < run.escalate_at:
                 continue
-            run.escalate_at = now + self._stop_grace
+            run.escalate_at = now + run.escalate_every
             if not run.assigned:
                 # The worker gets the assignment and the order together, and does not start the run.
                 continue

@@ -80,6 +80,16 @@ def test_a_trial_is_paused_goes_on_and_is_stopped(place: Controlled):
     assert (stopped["trial_id"], stopped["reason"]) == (key, "stopped by the user")
 
 
+def test_a_running_trial_is_told_to_save_a_checkpoint(place: Controlled):
+    [first, _] = place.until("RUNNING", 2)
+    outcome = place.client.checkpoint_trial(first["trial_id"])
+    assert outcome["trial_id"] == first["trial_id"]
+    assert "will save a checkpoint" in outcome["message"]
+    with pytest.raises(ControlError) as caught:
+        place.client.checkpoint_trial("nobody")
+    assert caught.value.kind == "unknown"
+
+
 def test_a_trial_can_be_added_and_new_ones_held(place: Controlled):
     assert place.client.hold()["message"] == "no trial starts until release"
     assert place.client.get_experiment()["state"] == "held"

@@ -314,7 +314,9 @@ def test_each_start_is_another_incarnation_and_only_the_first_has_a_date():
 def test_the_first_failure_may_end_everything(fail_fast):
     lab = Lab(fail_fast=fail_fast)
     bad, good, waiting = lab.running(), lab.running(), lab.add()
-    assert kinds(lab.fail(bad)) == ["GiveUp", "StopTrial", "FinishTrial"]
+    actions = lab.fail(bad)
+    assert kinds(actions) == ["GiveUp", "StopTrial", "FinishTrial"]
+    assert actions[1].at_once
     assert lab.experiment.state.first_failed is bad
     assert lab.experiment.state.stop_reason == f"trial {bad.trial_id} failed"
     assert waiting.status is TrialStatus.TERMINATED
@@ -342,6 +344,13 @@ def test_a_failure_after_the_users_stop_did_not_end_everything():
     lab.fail(trial)
     assert lab.experiment.state.first_failed is None
     assert lab.experiment.state.stop_reason == "enough"
+
+
+def test_a_trial_that_the_user_stops_is_not_interrupted_at_once():
+    lab = Lab(fail_fast=True)
+    lab.running()
+    (action,) = lab.stop("enough")
+    assert not action.at_once
 
 
 def test_without_fail_fast_the_others_go_on():

@@ -12,6 +12,7 @@ from dasktune.runner.build import build_experiment
 from dasktune.storage.journal.json_lines import decode
 from dasktune.testing import ManualClock, MemoryStore
 from dasktune.trial.actions import (
+    CheckpointTrial,
     ContinueTraining,
     PauseTrial,
     RestoreTrial,
@@ -85,6 +86,9 @@ class ScriptedExecutor:
     def save(self, action: SaveTrial) -> None:
         self.calls.append(("save", action.trial_id, action.seq))
         self._step(action.trial_id)
+
+    def checkpoint_trial(self, action: CheckpointTrial) -> None:
+        self.calls.append(("checkpoint", action.trial_id))
 
     def pause_trial(self, action: PauseTrial) -> None:
         self.calls.append(("pause", action.trial_id))

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import CancelledError
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from runner_kit import REPORT, Bench
 
 from dasktune.errors import ConfigError, ControlError, InvalidTransition
+from dasktune.runner import commands
 from dasktune.runner.commands import MOST_WAITING, Commands
+from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
+from dasktune.trial.trial import Trial
+
+ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
 
 LONG = (REPORT,) * 9
 
@@ -100,9 +106,48 @@ def test_who_rests_is_waited_for():
         bench.to_the_end()
 
 
+def test_a_running_trial_saves_a_checkpoint_on_command():
+    with Running() as bench:
+        bench.steps(3)
+        key = bench.first.trial_id
+        outcome = bench.after(bench.commands.checkpoint_trial(key))
+        assert (outcome.trial_id, outcome.status) == (key, "RUNNING")
+        assert "will save a checkpoint" in outcome.message
+        assert bench.events.count("TrialCheckpointRequested") == 1
+        assert bench.executor.calls.count(("checkpoint", key)) == 1
+        bench.to_the_end()
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        (TrialStatus.PENDING, "is PENDING"),
+        (TrialStatus.STARTING, "is starting"),
+        (TrialStatus.RESTORING, "is starting"),
+        (TrialStatus.PAUSED, "is PAUSED"),
+        (TrialStatus.SUSPENDED, "is PAUSED"),
+        (TrialStatus.PAUSING, "is leaving its worker"),
+        (TrialStatus.STOPPING, "is leaving its worker"),
+    ],
+)
+def test_a_trial_that_does_not_train_saves_no_checkpoint_on_command(status: TrialStatus, why: str):
+    trial = Trial(trial_id="t", config={}, resources=ONE_CPU, status=status)
+    context: Any = SimpleNamespace(unfinished=lambda name: trial, clock=SimpleNamespace(now=lambda: 1.0))
+    with pytest.raises(ControlError, match=f"trial t {why}; only a running trial can") as caught:
+        commands._checkpoint_trial(context, "t")
+    assert caught.value.kind == "conflict"
+
+
+def test_a_trial_that_saves_already_gets_no_second_command():
+    trial = Trial(trial_id="t", config={}, resources=ONE_CPU, status=TrialStatus.SAVING)
+    context: Any = SimpleNamespace(unfinished=lambda name: trial)
+    plan = commands._checkpoint_trial(context, "t")
+    assert (plan.event, plan.message) == (None, "trial t is saving a checkpoint already")
+
+
 def test_a_trial_that_nobody_knows_is_named():
     with Running() as bench:
-        for command in ("stop_trial", "pause_trial", "unpause_trial"):
+        for command in ("stop_trial", "pause_trial", "unpause_trial", "checkpoint_trial"):
             error = bench.refused(getattr(bench.commands, command)("nobody"))
             assert (str(error), error.kind) == ("there is no trial 'nobody'", "unknown")
 
@@ -113,7 +158,7 @@ def test_a_trial_that_is_over_says_so():
             bench.steps(1)
             if bench.first.status.is_final:
                 break
-        for command in ("stop_trial", "pause_trial", "unpause_trial"):
+        for command in ("stop_trial", "pause_trial", "unpause_trial", "checkpoint_trial"):
             error = bench.refused(getattr(bench.commands, command)(bench.first.trial_id))
             assert error.kind == "over"
             assert "is over already: it is TERMINATED" in str(error)

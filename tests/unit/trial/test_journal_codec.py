@@ -200,3 +200,11 @@ def test_a_stop_says_at_which_rung_and_cutoff_only_where_there_was_one():
     assert (written["rung"], written["cutoff"]) == (9.0, 0.5)
     [written] = journal_record(TimePassed(time=1.0), [replace(stop, rung=None, cutoff=None)], None)["actions"]
     assert not {"rung", "cutoff"} & written.keys()
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_only_a_stop_at_once_says_so(at_once: bool):
+    stop = StopTrial(trial_id="t", incarnation=1, reason="another one failed", at_once=at_once)
+    record = decode(encode(journal_record(TimePassed(time=1.0), [stop], None)))
+    assert ("at_once" in record["actions"][0]) is at_once
+    assert decode_actions(record) == [stop]

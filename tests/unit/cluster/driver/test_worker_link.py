@@ -10,9 +10,9 @@ from dasktune.cluster.driver.actor_handle import ActorCallFailed
 from dasktune.cluster.driver.trial_run import TrialRun
 from dasktune.cluster.driver.worker_link import LinkCallbacks, WorkerLink
 from dasktune.cluster.protocol.wire_messages import Reply, TrialReport
-from dasktune.trainable.reporting.trial_messages import Unrestored
+from dasktune.trainable.reporting.trial_messages import StopAnswer, Unrestored
 from dasktune.trial.checkpoint_record import CheckpointRecord
-from dasktune.trial.events import RestoreFailed, TrialLost
+from dasktune.trial.events import RestoreFailed, TrialLost, TrialStopped
 
 
 class SkippingLoop(asyncio.SelectorEventLoop):
@@ -264,3 +264,61 @@ def test_a_damaged_checkpoint_ends_a_run_by_what_the_driver_finds(confirmed):
         assert isinstance(end, TrialLost)
         assert end.charged
         assert "tcp://a:1 cannot load a checkpoint that the driver finds intact" in end.reason
+
+
+class HangingSlot:
+    """Takes every order, and its trial obeys none; it notes when what was ordered."""
+
+    is_cancelled = False
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+        self.seen = []
+
+    async def poll(self, request, deadline_s):
+        for update in request.updates:
+            self.seen.append((len(update.answers), update.interrupt))
+        # The next poll comes so many seconds later.
+        asyncio.get_running_loop().skipped += self.seconds
+        return Reply(reports=())
+
+
+@pytest.mark.parametrize(
+    ("at_once", "first", "seconds"), [(True, (1, True), 2.0), (False, (1, False), 2 * 3600.0)]
+)
+def test_a_trial_that_is_stopped_at_once_is_interrupted_by_the_same_request(at_once, first, seconds):
+    slot, took = HangingSlot(seconds / 2), []
+
+    async def work():
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        def on_events(events):
+            (event,) = events
+            took.append((event, loop.time() - began))
+            link.mark_lost("the test is over")
+
+        link = WorkerLink(
+            "tcp://a:1",
+            heartbeat_timeout=float("inf"),
+            stop_grace=3600.0,
+            now=loop.time,
+            interval=lambda: (0.0, 0.0),
+            callbacks=LinkCallbacks(
+                emit=on_events, on_transfer=print, on_end=print, on_memory=print, on_unrestored=print
+            ),
+        )
+        reservation = FakeSeat()
+        reservation.actor, reservation.address = slot, "tcp://a:1"
+        link.runs["a"] = run_on(reservation, "a")
+        link.answer(link.runs["a"], StopAnswer(reason="another one failed"), at_once=at_once)
+        await link.poll_loop()
+
+    loop = SkippingLoop()
+    loop.run_until_complete(work())
+    loop.close()
+    assert slot.seen[0] == first
+    assert [interrupt for _, interrupt in slot.seen].count(True) == 2
+    ((event, waited),) = took
+    assert isinstance(event, TrialStopped)
+    assert seconds <= waited < 2 * seconds

@@ -35,7 +35,7 @@ from dasktune.storage.journal.segments import segments
 from dasktune.storage.leader.leader_lock import LeaderLock, OtherDriverLeadsError, current_leader
 from dasktune.tuner.restore import hold_leader_lock
 
-__all__ = ["can_resume", "first_free_name", "has_experiment", "remove_experiment", "reserved_directory"]
+__all__ = ["can_resume", "free_names", "has_experiment", "remove_experiment", "reserved_directory"]
 
 logger = logging.getLogger(__name__)
 
@@ -97,10 +97,10 @@ def reserved_directory(
             return
 
 
-def first_free_name(config: RunConfig, name: str) -> str:
-    """Return the first of ``name``, ``name_2``, ... that has no experiment and no driver.
+def free_names(config: RunConfig, name: str) -> Iterator[str]:
+    """Yield those of ``name``, ``name_2``, ... that have no experiment and no driver.
 
-    Nothing is reserved.
+    Nothing is reserved: a caller that does not get the name elsewhere takes the next one.
 
     Parameters
     ----------
@@ -112,8 +112,7 @@ def first_free_name(config: RunConfig, name: str) -> str:
         if not has_experiment(storage) and current_leader(storage) is None:
             if each != name:
                 _log_new_name(config, name, storage)
-            return each
-    raise AssertionError("the numbers have no end")
+            yield each
 
 
 def has_experiment(storage: Storage) -> bool:

@@ -27,7 +27,7 @@ from dasktune.config.resume_config import ResumeConfig
 from dasktune.errors import ControlError, StorageError
 from dasktune.registry import offer_envs
 from dasktune.storage.experiment.bundled_files import with_initial_checkpoint
-from dasktune.storage.experiment.experiment_store import SPEC_FILE, check_no_leftovers
+from dasktune.storage.experiment.experiment_store import check_no_leftovers
 from dasktune.storage.experiment.tuner_json import SETUP_FILE
 from dasktune.storage.fs.probe import remove_if_empty
 from dasktune.storage.fs.storage import Storage
@@ -168,10 +168,10 @@ def restored_session(
                 "on a machine that can, and start all workers with the same storage."
             )
         if origin is None:
-            # The previous driver may have died after it wrote this file, and `fit` refuses to start
-            # an experiment whose file exists.
+            # The previous driver may have died after it wrote the specification alone: `fit` starts
+            # the experiment then. Only `fit` may remove that file, with the leader lock held,
+            # because it may be the file of a driver that another cluster starts at this moment.
             check_no_leftovers(storage)
-            storage.remove(SPEC_FILE)
             return None
     session = restore_experiment(
         storage,

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -42,7 +42,7 @@ from dasktune.storage.fs.storage import Storage
 from dasktune.storage.leader.leader_lock import LeaderLock
 from dasktune.trainable.api.binding import experiment_name, trainable_name, validate_trainable
 from dasktune.trial.nesting import check_nesting
-from dasktune.tuner.experiment_directory import can_resume, first_free_name, reserved_directory
+from dasktune.tuner.experiment_directory import can_resume, free_names, reserved_directory
 from dasktune.tuner.raise_trial_error import raise_first_error
 from dasktune.tuner.restore import (
     RestoredExperiment,
@@ -445,8 +445,9 @@ class Tuner:
         Raises
         ------
         ConfigError
-            If the cluster would end with this process, if it has an experiment of this name, if the
-            workers do not share ``storage_path`` or lack a file, or if an object cannot be pickled.
+            If the cluster would end with this process, if it has an experiment of this name and
+            ``if_exists`` is not ``"new"``, if the workers do not share ``storage_path`` or lack a
+            file, or if an object cannot be pickled.
         """
         self._resume_existing()
         self._take_experiment()
@@ -458,11 +459,21 @@ class Tuner:
         }
         name = self._name() if self._session is None else self._session.name
         if self._session is None and self._run_config.if_exists == "new":
-            name = first_free_name(self._run_config, name)
-        elif self._session is None and self._run_config.if_exists == "replace":
+            return self._submit_under_free_name(parts, name)
+        if self._session is None and self._run_config.if_exists == "replace":
             with reserved_directory(self._run_config, name, lambda: None):
                 pass  # the old experiment is deleted; the driver on the cluster reserves the name
         return submit(parts, name, self._client, self._session, self._initial_checkpoint)
+
+    def _submit_under_free_name(self, parts: dict[str, Any], name: str) -> DetachedExperiment:
+        """Submit under the first name that neither the storage nor the cluster has."""
+        from dasktune.cluster.submitted.driver_task import NameTakenError
+
+        for each in free_names(self._run_config, name):
+            # The directory does not show a driver that has been submitted and has not begun.
+            with suppress(NameTakenError):
+                return submit(parts, each, self._client, None, self._initial_checkpoint)
+        raise AssertionError("the names have no end")
 
     @property
     def runner(self) -> TrialRunner | None:

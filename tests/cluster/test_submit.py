@@ -137,8 +137,9 @@ def test_an_experiment_is_stopped_or_interrupted_from_afar(tmp_path: Path, pair:
             other.stop() if name == "stopped" else other.interrupt()
             results = experiment.result(timeout=90)
             assert statuses(results) <= ({"TERMINATED"} if name == "stopped" else {"PENDING", "RUNNING"})
+            again = run_config(tmp_path / "b", name, if_exists="error")
             with pytest.raises(ConfigError, match="name must be new to the cluster"):
-                Tuner(steps, run_config=run_config(tmp_path / "b", name), client=pair).submit()
+                Tuner(steps, run_config=again, client=pair).submit()
             experiment.forget()
     (tmp_path / "gate-3").touch()
     # Under its old name, and whoever was told to end before is somebody else.

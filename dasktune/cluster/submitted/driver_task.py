@@ -27,7 +27,7 @@ from dasktune.errors import ClusterError, ConfigError, check
 from dasktune.storage.experiment.bundled_files import ExpectedDirectory
 from dasktune.storage.fs.storage import Storage
 
-__all__ = ["DriverTask", "find_driver_task", "serve_commands", "start_driver_task"]
+__all__ = ["DriverTask", "NameTakenError", "find_driver_task", "serve_commands", "start_driver_task"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,11 +41,18 @@ _MAX_BYTES: Final = 32 << 20
 #: The status that a Dask client shows for a task that has ended, by its state on the scheduler.
 _ENDS: Final = {"memory": "finished", "erred": "error"}
 
+#: Seconds after which the reservation of a name expires whose client has died.
+_RESERVED_SECONDS: Final = 300.0
+
 #: Seconds to wait for the driver's answer to a call.
 _CALL_TIMEOUT: Final = 30.0
 
 #: Seconds between two checks of whether the driver has ended.
 _LISTEN_INTERVAL: Final = 1.0
+
+
+class NameTakenError(ConfigError):
+    """The cluster has a driver of this name, or another client submits one at this moment."""
 
 
 class DriverTask:
@@ -142,9 +149,11 @@ def start_driver_task(
 
     Raises
     ------
+    NameTakenError
+        If the name is taken.
     ConfigError
-        If there is no cluster that outlives this process, the name is taken, `work` is too large,
-        or the workers do not share the storage or see the directory.
+        If there is no cluster that outlives this process, `work` is too large, or the workers do
+        not share the storage or see the directory.
     """
     connection = connect(client, timeout_s=timeout_s)
     try:
@@ -158,28 +167,73 @@ def start_driver_task(
         size = len(getattr(work, "args", (b"",))[0])
         hint = "Let the function read large objects from storage that all workers see."
         check(size <= _MAX_BYTES, "trainable", f"at most {_MAX_BYTES >> 20} MiB pickled", size, hint)
-        if _PREFIX + name in connection.client.list_datasets():
-            raise _taken(name)
-        if seen is not None:
-            connection.client.sync(check_visible, connection.client, seen)
-        mark = connection.client.sync(check_shared, connection.client, storage)
         key = f"dasktune-driver-{name}-{uuid.uuid4().hex}"
-        future = connection.client.submit(by_value(work, mark), key=key, pure=False)
-        try:
-            connection.client.publish_dataset(future, name=_PREFIX + name)
-        except KeyError:
-            # Another client has published this name since the check above.
-            future.cancel()
-            raise _taken(name) from None
+        with _reserved_name(connection.client, name, key):
+            if seen is not None:
+                connection.client.sync(check_visible, connection.client, seen)
+            mark = connection.client.sync(check_shared, connection.client, storage)
+            future = connection.client.submit(by_value(work, mark), key=key, pure=False)
+            try:
+                connection.client.publish_dataset(future, name=_PREFIX + name)
+            except KeyError:
+                # The reservation had expired, and another client has published this name.
+                future.cancel()
+                raise _taken(name) from None
         return DriverTask(connection, name, future, dashboard_url_of(client))
     except BaseException:
         connection.close()
         raise
 
 
-def _taken(name: str) -> ConfigError:
+@contextmanager
+def _reserved_name(client: Any, name: str, key: str) -> Iterator[None]:
+    """Reserve a name on the scheduler inside the block, which submits and publishes the driver.
+
+    The scheduler handles one request after the other, so of two clients that submit the same name
+    at the same time only one gets the name. The other one has submitted nothing yet: a second
+    driver in the same directory could do harm before it is cancelled.
+    """
+    if not client.run_on_scheduler(_reserve(), _PREFIX + name, key, _RESERVED_SECONDS):
+        raise _taken(name)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            client.run_on_scheduler(_unreserve(), _PREFIX + name, key)
+
+
+def _reserve() -> Callable[..., bool]:
+    """Return a function that reserves a name on the scheduler; nested, to pickle by value."""
+
+    def reserve(name: str, key: str, seconds: float, dask_scheduler: Any) -> bool:
+        import time
+
+        now = time.monotonic()
+        reserved = dask_scheduler.__dict__.setdefault("_dasktune_reserved_names", {})
+        until = reserved.get(name, ("", now))[1]
+        if until > now or name in dask_scheduler.extensions["publish"].datasets:
+            return False
+        # A client may die before it removes its reservation.
+        reserved[name] = (key, now + seconds)
+        return True
+
+    return reserve
+
+
+def _unreserve() -> Callable[..., None]:
+    """Return a function that removes a reservation of a name; nested, to pickle by value."""
+
+    def unreserve(name: str, key: str, dask_scheduler: Any) -> None:
+        reserved = dask_scheduler.__dict__.get("_dasktune_reserved_names", {})
+        if reserved.get(name, ("",))[0] == key:
+            del reserved[name]
+
+    return unreserve
+
+
+def _taken(name: str) -> NameTakenError:
     hint = "attach() to that one; when it has ended, forget() frees its name."
-    return ConfigError(f"name must be new to the cluster, got {name!r}. {hint}")
+    return NameTakenError(f"name must be new to the cluster, got {name!r}. {hint}")
 
 
 def find_driver_task(client: Any, name: str, *, timeout_s: float) -> DriverTask:

@@ -3,6 +3,7 @@
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,7 +15,7 @@ from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.leader.leader_lock import LeaderLock
-from dasktune.tuner.experiment_directory import first_free_name, has_experiment, reserved_directory
+from dasktune.tuner.experiment_directory import free_names, has_experiment, reserved_directory
 
 
 def nothing() -> None: ...
@@ -51,7 +52,7 @@ def test_a_second_run_of_a_name_gets_a_directory_of_its_own(url: str, caplog: py
     store_experiment(url, "e_2")
     with reserved_directory(config(url), "e", nothing) as (name, _, _):
         assert name == "e_3"
-    assert first_free_name(config(url), "e") == "e_3"
+    assert list(islice(free_names(config(url), "e"), 2)) == ["e_3", "e_4"]
 
 
 def test_two_drivers_that_start_at_once_get_a_directory_each(url: str):
@@ -134,7 +135,7 @@ def test_a_directory_of_another_program_is_not_replaced(url: str):
 def test_a_long_name_gets_a_number_too(tmp_path: Path):
     name = "é" * 100
     store_experiment(str(tmp_path), name)
-    again = first_free_name(tune.RunConfig(storage_path=tmp_path), name)
+    again = next(free_names(tune.RunConfig(storage_path=tmp_path), name))
     assert again.endswith("_2")
     assert tune.RunConfig(name=again).name == again
 

@@ -29,3 +29,11 @@ def test_a_driver_begins_where_its_mark_is_or_none_was_left(tmp_path: Path, mark
     if mark:
         (tmp_path / "run" / mark).touch()
     assert session(tmp_path, mark) is None
+
+
+def test_a_driver_leaves_the_specification_of_another_one(tmp_path: Path) -> None:
+    # A driver on another cluster may have written it a moment ago.
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "experiment.json").write_text("{}", encoding="utf-8")
+    assert session(tmp_path, "") is None
+    assert (tmp_path / "run" / "experiment.json").exists()

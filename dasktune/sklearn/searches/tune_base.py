@@ -31,7 +31,7 @@ from dasktune.sklearn.fits.backend import choose_backend
 from dasktune.sklearn.fits.class_labels import classes_of, labels_of
 from dasktune.sklearn.fits.engine import Backend
 from dasktune.sklearn.fits.fit_and_score import NOTHING_FITTED, Data, Split
-from dasktune.sklearn.fits.search_experiment import SearchExperiment, run_experiment
+from dasktune.sklearn.fits.search_experiment import SearchExperiment, SearchOutcome, run_experiment
 from dasktune.sklearn.searches.base import AsyncFitMixin, ClusterSearchCV, FitTask
 from dasktune.sklearn.searches.plots import plain_params
 from dasktune.sklearn.searches.predictions import BlockwisePredictions
@@ -53,6 +53,7 @@ from dasktune.sklearn.steps.training_modes import (
 )
 from dasktune.space.secret import secrets_in
 from dasktune.trainable import with_parameters, with_resources
+from dasktune.trial.trial import Trial
 from dasktune.tuner.result_grid import ResultGrid
 
 __all__ = ["BaseTuneSearchCV"]
@@ -147,7 +148,7 @@ class BaseTuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
 
     @property
     def _n_samples(self) -> int:
-        """The number of candidates."""
+        """The number of candidates; -1 for no limit."""
         raise NotImplementedError
 
     def _candidate_space(self) -> CandidateSpace | None:
@@ -181,8 +182,10 @@ class BaseTuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
         plan = self._search_experiment(task, job)
         self.budget_ = job.budget
         with run_experiment(plan, backend) as search_outcome:
-            rows = CvResults(job, search_outcome, is_lean=self._is_plain(job))
-            self.results_ = search_outcome.results
+            is_endless = self._n_samples == -1
+            rows = CvResults(job, search_outcome, is_lean=self._is_plain(job), is_endless=is_endless)
+            self.results_ = self._results_of(rows.trials, search_outcome.results)
+            self._keep(search_outcome)
         queue = plan.tune_config.search_alg
         n_candidates = queue.total_samples if isinstance(queue, CandidateQueue) else self._n_samples
         self._check_scored(rows, n_candidates or 0)
@@ -202,9 +205,21 @@ class BaseTuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
             results[f"rank_test_{judged}"] = _rank_ascending(results[f"mean_test_{judged}"])
         return results, metric
 
+    def _results_of(self, trials: Sequence[Trial], results: ResultGrid) -> ResultGrid:
+        """Return the results of some trials only, in the order of the trials."""
+        if len(trials) == len(results):
+            return results
+        known = {result.trial_id: result for result in results}
+        kept = [known[trial.trial_id] for trial in trials]
+        return ResultGrid(kept, results.experiment_path, metric=SCORE, mode=self.mode or "max")
+
+    def _keep(self, search_outcome: SearchOutcome) -> None:
+        """Set further attributes from the finished experiment."""
+
     def _check_scored(self, rows: CvResults, n_candidates: int) -> None:
         """Raise if the search ended before a candidate was scored, and warn if only some were."""
-        if self.time_budget_s is None or not rows.n_unfinished:
+        is_endless = self._n_samples == -1
+        if self.time_budget_s is None or not rows.n_unfinished or (is_endless and rows.n_scored):
             return
         n_all = max(n_candidates, len(rows.trials))
         if not rows.n_scored:

@@ -10,7 +10,8 @@ import numpy as np
 
 from dasktune.errors import check
 from dasktune.search import SearchAlgorithm, Searcher, create_searcher
-from dasktune.sklearn.compat import Interval
+from dasktune.sklearn.compat import Interval, Options
+from dasktune.sklearn.fits.search_experiment import SearchOutcome
 from dasktune.sklearn.searches.base import FitTask
 from dasktune.sklearn.searches.tune_base import BaseTuneSearchCV
 from dasktune.sklearn.searches.tune_sklearn_names import own_argument, ranges_as_domains
@@ -41,7 +42,7 @@ class TuneSearchCV(BaseTuneSearchCV):
         For each parameter a list of values, a distribution of scipy.stats or Optuna, or a domain
         such as ``dasktune.loguniform(1e-4, 1)``; or a list of such dicts.
     n_iter : int, default=10
-        Number of candidates.
+        Number of candidates. -1 is no limit; then `time_budget_s` or `stop` must end the search.
     search_alg : Searcher, SearchAlgorithm or str, optional
         The searcher that suggests candidates, such as "optuna". By default they are sampled at
         random: the same `random_state` gives the candidates of scikit-learn's `RandomizedSearchCV`.
@@ -116,7 +117,7 @@ class TuneSearchCV(BaseTuneSearchCV):
     search_optimization : Searcher or str, optional
         tune-sklearn's name of `search_alg`. With it, a tuple in `param_distributions` is a range,
         as in tune-sklearn: (low, high) or (low, high, "log-uniform"). "bayesian" is the searcher
-        "bayesopt"; "bohb" implies the scheduler "hb_bohb".
+        "optuna"; "bohb" implies the scheduler "hb_bohb".
     stopper : Stopper, optional
         tune-sklearn's name of `stop`.
     local_dir : str or path, optional
@@ -147,6 +148,9 @@ class TuneSearchCV(BaseTuneSearchCV):
         Number of trials.
     stopped_early_ : ndarray of bool
         Whether the scheduler ended a candidate before its last step.
+    searcher_ : Searcher or SearchAlgorithm
+        The searcher that has suggested the candidates; not set without `search_alg`. With "optuna",
+        ``searcher_.study`` is the study.
     budget_ : str
         The budget that was used.
     best_iteration_ : int
@@ -180,7 +184,7 @@ class TuneSearchCV(BaseTuneSearchCV):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **BaseTuneSearchCV._parameter_constraints,
         "param_distributions": [dict, list],
-        "n_iter": [Interval(numbers.Integral, 1, None, closed="left")],
+        "n_iter": [Interval(numbers.Integral, 1, None, closed="left"), Options(numbers.Integral, {-1})],
         "search_alg": [Searcher, SearchAlgorithm, str, None],
         "random_state": ["random_state"],
         "n_trials": [Interval(numbers.Integral, 1, None, closed="left"), None],
@@ -273,7 +277,9 @@ class TuneSearchCV(BaseTuneSearchCV):
 
     @property
     def _search_alg(self) -> Any:
-        return own_argument(self, "search_alg")
+        chosen = own_argument(self, "search_alg")
+        # scikit-learn's sampler needs to know the number of candidates.
+        return "random" if chosen is None and self._n_samples == -1 else chosen
 
     @property
     def _scheduler(self) -> Any:
@@ -294,12 +300,23 @@ class TuneSearchCV(BaseTuneSearchCV):
     def _candidate_space(self) -> CandidateSpace | None:
         return None if self._search_alg is None else CandidateSpace(self._distributions)
 
+    def _keep(self, search_outcome: SearchOutcome) -> None:
+        if self._search_alg is not None:
+            search = search_outcome.experiment.search
+            self.searcher_ = getattr(search, "searcher", search)
+
     def _searcher(self, task: FitTask) -> Any:
         chosen = self._search_alg
         check(
-            self.search_kwargs is None or isinstance(chosen, str),
+            self._n_samples != -1 or self.time_budget_s is not None or self._stop is not None,
+            "time_budget_s or stop",
+            "given with n_iter=-1",
+            (self.time_budget_s, self._stop),
+        )
+        check(
+            not self.search_kwargs or isinstance(chosen, str),
             "search_kwargs",
-            "None, unless search_alg is the name of a searcher",
+            "empty, unless search_alg is the name of a searcher",
             self.search_kwargs,
         )
         if chosen is not None:

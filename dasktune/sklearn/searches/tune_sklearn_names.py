@@ -32,8 +32,9 @@ _SCHEDULERS: Final[Mapping[str, str]] = {
     "PopulationBasedTraining": "pbt",
 }
 
-#: "random" is the default: candidates are drawn as scikit-learn draws them.
-_SEARCHERS: Final[Mapping[str, str | None]] = {"bayesian": "bayesopt", "random": None}
+#: "random" is the default: candidates are drawn as scikit-learn draws them. tune-sklearn's
+#: "bayesian" takes lists of values, which the searcher "bayesopt" refuses, and Optuna's does not.
+_SEARCHERS: Final[Mapping[str, str | None]] = {"bayesian": "optuna", "random": None}
 
 
 def _mlflow_logger() -> Callback:

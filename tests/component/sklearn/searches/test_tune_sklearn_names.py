@@ -261,6 +261,15 @@ def test_tuples_are_ranges_for_the_searchers_of_tune_sklearn():
     assert len({params["alpha"] for params in found.cv_results_["params"]}) == 8
 
 
+def test_a_bayesian_search_takes_lists_of_values():
+    pytest.importorskip("optuna")
+    space = {"alpha": [1e-4, 1e-3, 1e-2], "penalty": ["l1", "l2"], "warm_start": [False]}
+    search = TuneSearchCV(MODEL, space, n_trials=3, search_optimization="Bayesian", cv=2, random_state=0)
+    search.fit(X, y)
+    assert search.n_trials_ == 3
+    assert hasattr(search.searcher_, "study")
+
+
 def test_bohb_comes_with_its_scheduler():
     options = {"n_trials": 3, "max_iters": 3, "cv": 2, "random_state": 0}
     space = {"alpha": (1e-4, 1e-1, "log-uniform")}
@@ -287,7 +296,7 @@ def test_search_kwargs_are_the_arguments_of_the_searcher():
     [
         ({"n_iter": 3, "n_trials": 2}, "n_iter and n_trials must be two names of one argument"),
         ({"scheduler": "asha", "early_stopping": True}, "scheduler and early_stopping must be"),
-        ({"search_kwargs": {"a": 1}}, "search_kwargs must be None, unless search_alg is the name"),
+        ({"search_kwargs": {"a": 1}}, "search_kwargs must be empty, unless search_alg is the name"),
         ({"loggers": ["csv"]}, "storage_path must be given with loggers"),
         ({"loggers": ["cvs"], "storage_path": "PLACE"}, "loggers must be names in"),
         ({"use_gpu": True, "resources_per_trial": {"cpu": 2}}, "use_gpu and resources_per_trial must be"),

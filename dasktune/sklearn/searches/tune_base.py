@@ -65,8 +65,7 @@ _MAX_DEFERRED_SECONDS: Final = 5.0
 class BaseTuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
     """Trains each candidate as a trial, which a scheduler may stop.
 
-    Subclasses choose the candidates by :meth:`_searcher`, :meth:`_candidate_space` and the
-    attributes below.
+    Subclasses choose the candidates by the methods and properties below.
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -108,9 +107,6 @@ class BaseTuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
     random_state: Any = None
     search_alg: Any = None
 
-    #: The arguments of the subclass that determine its candidates.
-    _choosing: ClassVar[tuple[str, ...]] = ()
-
     def __init__(
         self,
         estimator: Any,
@@ -149,6 +145,10 @@ class BaseTuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
     @property
     def _n_samples(self) -> int:
         """The number of candidates; -1 for no limit."""
+        raise NotImplementedError
+
+    def _choosing_arguments(self) -> dict[str, Any]:
+        """Return the arguments that determine the candidates; a resumed search must repeat them."""
         raise NotImplementedError
 
     def _candidate_space(self) -> CandidateSpace | None:
@@ -373,7 +373,7 @@ class BaseTuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
             max_steps=self.max_iters,
             classes=classes,
             metric=self._judged_metric,
-            judges=self._judges,
+            judges=self._judges or self.mode == "min",
             retries=self.max_failures,
             checkpoint_every=self.checkpoint_frequency,
             token=uuid.uuid4().hex,
@@ -429,7 +429,8 @@ class BaseTuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
         newer = {"metric": self.metric, "mode": None if self.mode == "max" else self.mode}
         return {
             "estimator": self.estimator,
-            **{name: getattr(self, name) for name in (*self._choosing, *names)},
+            **self._choosing_arguments(),
+            **{name: getattr(self, name) for name in names},
             **{name: value for name, value in newer.items() if value is not None},
             "scheduler": self._scheduler,
             "X": task.X,

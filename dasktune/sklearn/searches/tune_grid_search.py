@@ -153,8 +153,6 @@ class TuneGridSearchCV(BaseTuneSearchCV):
         "param_grid": [dict, list],
     }
 
-    _choosing = ("param_grid",)
-
     def __init__(
         self,
         estimator: Any,
@@ -232,6 +230,9 @@ class TuneGridSearchCV(BaseTuneSearchCV):
     @property
     def _n_samples(self) -> int:
         return len(ParameterGrid(self._distributions))
+
+    def _choosing_arguments(self) -> dict[str, Any]:
+        return {"param_grid": self.param_grid}
 
     def _searcher(self, task: FitTask) -> Any:
         candidates = list(ParameterGrid(self._distributions))

@@ -192,8 +192,6 @@ class TuneSearchCV(BaseTuneSearchCV):
         "search_kwargs": [dict, None],
     }
 
-    _choosing = ("param_distributions", "n_iter", "random_state", "search_alg")
-
     def __init__(
         self,
         estimator: Any,
@@ -285,7 +283,8 @@ class TuneSearchCV(BaseTuneSearchCV):
     def _scheduler(self) -> Any:
         # tune-sklearn always combines this searcher with this scheduler.
         is_bohb = isinstance(self.search_optimization, str) and self.search_optimization.lower() == "bohb"
-        return super()._scheduler or ("hb_bohb" if is_bohb else None)
+        chosen = super()._scheduler
+        return "hb_bohb" if is_bohb and (chosen is None or chosen is True) else chosen
 
     @property
     def _distributions(self) -> Any:
@@ -299,6 +298,17 @@ class TuneSearchCV(BaseTuneSearchCV):
 
     def _candidate_space(self) -> CandidateSpace | None:
         return None if self._search_alg is None else CandidateSpace(self._distributions)
+
+    def _choosing_arguments(self) -> dict[str, Any]:
+        # Searches that were stored before this argument existed do not have it.
+        newer = {"search_kwargs": self.search_kwargs} if self.search_kwargs else {}
+        return {
+            "param_distributions": self.param_distributions,
+            "n_iter": self._n_samples,
+            "random_state": self.random_state,
+            "search_alg": self._search_alg,
+            **newer,
+        }
 
     def _keep(self, search_outcome: SearchOutcome) -> None:
         if self._search_alg is not None:

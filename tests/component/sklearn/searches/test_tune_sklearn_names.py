@@ -97,6 +97,17 @@ def test_a_grid_search_whose_driver_died_resumes_with_the_same_grid_only(tmp_pat
         TuneGridSearchCV(MODEL, {"alpha": [0.1]}, **options).fit(X, y)
 
 
+def test_a_search_resumes_by_either_name_of_an_argument_with_the_same_value_only(tmp_path):
+    options = {"storage_path": tmp_path, "name": "mine", "resume": True, "cv": 2, "random_state": 0}
+    first = TuneSearchCV(MODEL, ALPHAS, n_trials=2, **options).fit(X, y)
+    again = TuneSearchCV(MODEL, ALPHAS, n_iter=2, **options).fit(X, y)
+    np.testing.assert_equal(again.cv_results_, first.cv_results_)
+    with pytest.raises(ConfigError, match="n_iter must be the same"):
+        TuneSearchCV(MODEL, ALPHAS, n_trials=3, **options).fit(X, y)
+    with pytest.raises(ConfigError, match="mode must be the same"):
+        TuneSearchCV(MODEL, ALPHAS, n_trials=2, mode="min", **options).fit(X, y)
+
+
 # A lower score is better
 
 
@@ -171,8 +182,14 @@ def test_an_error_that_is_not_a_number_is_the_worst_with_mode_min():
     assert list(found.cv_results_["rank_test_score"]) == [1, 2]
 
 
-def test_with_several_metrics_mode_min_needs_the_name_of_one():
-    scoring = {"r2": "r2", "max_error": make_scorer(max_error)}
+def two_metrics(estimator, X, y):
+    return {"r2": estimator.score(X, y), "max_error": max_error(y, estimator.predict(X))}
+
+
+@pytest.mark.parametrize(
+    "scoring", [{"r2": "r2", "max_error": make_scorer(max_error)}, two_metrics], ids=type
+)
+def test_with_several_metrics_mode_min_needs_the_name_of_one(scoring):
     search = TuneSearchCV(Ridge(), ALPHAS, n_iter=2, scoring=scoring, refit=False, mode="min")
     with pytest.raises(ConfigError, match="metric must be one of"):
         search.fit(*load_diabetes(return_X_y=True))
@@ -275,6 +292,8 @@ def test_bohb_comes_with_its_scheduler():
     space = {"alpha": (1e-4, 1e-1, "log-uniform")}
     search = TuneSearchCV(MODEL, space, search_optimization="BOHB", **options)
     assert search._scheduler == "hb_bohb"
+    assert clone(search).set_params(early_stopping=False)._scheduler is False
+    assert clone(search).set_params(early_stopping="MedianStoppingRule")._scheduler == "median_stopping_rule"
     assert "training_iteration" in search.fit(X, y).cv_results_
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dasktune.sklearn.incremental.successive_halving_search import SuccessiveHalvingSearchCV
     from dasktune.sklearn.searches.grid_random import GridSearchCV, RandomizedSearchCV
     from dasktune.sklearn.searches.halving_search import HalvingGridSearchCV, HalvingRandomSearchCV
+    from dasktune.sklearn.searches.tune_grid_search import TuneGridSearchCV
     from dasktune.sklearn.searches.tune_search import TuneSearchCV
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "InverseDecaySearchCV",
     "RandomizedSearchCV",
     "SuccessiveHalvingSearchCV",
+    "TuneGridSearchCV",
     "TuneSearchCV",
 ]
 
@@ -40,6 +42,7 @@ _HOME_OF: Final = {
     "InverseDecaySearchCV": "incremental.incremental_search",
     "RandomizedSearchCV": "searches.grid_random",
     "SuccessiveHalvingSearchCV": "incremental.successive_halving_search",
+    "TuneGridSearchCV": "searches.tune_grid_search",
     "TuneSearchCV": "searches.tune_search",
 }
 

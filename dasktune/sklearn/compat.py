@@ -23,7 +23,7 @@ from sklearn.model_selection._validation import (
     _warn_or_raise_about_fit_failures,
 )
 from sklearn.utils import _safe_indexing
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.metadata_routing import _routing_enabled
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.parallel import _FuncWrapper
@@ -35,6 +35,7 @@ __all__ = [
     "HalvingRandomSearchCV",
     "Interval",
     "MultimetricScorer",
+    "Options",
     "SklearnContext",
     "StrOptions",
     "begin_callbacks",

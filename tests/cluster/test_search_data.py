@@ -80,11 +80,11 @@ def as_delayed_sparse():
     return dask.delayed(X.tocoo()), y
 
 
-KINDS = [as_lists, as_sparse, as_pandas, as_polars, as_dask_array, as_dask_frame]
-DELAYED = [as_delayed, as_delayed_lists, as_delayed_sparse]
+IN_MEMORY = [as_lists, as_sparse, as_pandas, as_polars]
+LAZY = [as_dask_array, as_dask_frame, as_delayed, as_delayed_lists, as_delayed_sparse]
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *DELAYED])
+@pytest.mark.parametrize("kind", [*IN_MEMORY, *LAZY])
 def test_all_kinds_of_data_lead_to_the_scores_that_they_have_without_a_cluster(client, kind):
     from sklearn.linear_model import SGDClassifier
     from sklearn.model_selection import GridSearchCV as Theirs
@@ -93,7 +93,7 @@ def test_all_kinds_of_data_lead_to_the_scores_that_they_have_without_a_cluster(c
 
     X, y = kind()
     model, space = SGDClassifier(random_state=0, max_iter=5, tol=None), {"alpha": [1e-4, 1e-1]}
-    here = numbers() if hasattr(X, "__dask_graph__") else (X, y)
+    here = (X, y) if kind in IN_MEMORY else as_sparse() if kind is as_delayed_sparse else numbers()
     known = Theirs(model, space, cv=3).fit(*here).cv_results_["mean_test_score"]
     grid = GridSearchCV(model, space, cv=3, client=client).fit(X, y)
     np.testing.assert_array_equal(grid.cv_results_["mean_test_score"], known)
@@ -173,6 +173,7 @@ def test_delayed_samples_stay_on_the_cluster(client, kind, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_samples_targets_and_groups_may_be_of_different_kinds(client):
     import dask
     import dask.array as da

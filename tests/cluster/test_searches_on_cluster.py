@@ -171,7 +171,7 @@ def test_the_configuration_and_the_warning_filters_travel_along(client):
             search.fit(*iris())
 
 
-@pytest.mark.parametrize("kind", ["GridSearchCV", "RandomizedSearchCV", "TuneSearchCV"])
+@pytest.mark.parametrize("kind", ["GridSearchCV", "RandomizedSearchCV", "TuneGridSearchCV", "TuneSearchCV"])
 def test_what_fit_accepts_can_also_be_predicted_and_scored(client, kind):
     dd = pytest.importorskip("dask.dataframe")
     pd = pytest.importorskip("pandas")
@@ -183,7 +183,7 @@ def test_what_fit_accepts_can_also_be_predicted_and_scored(client, kind):
     frame = pd.DataFrame(X, columns=list("abcd")).assign(target=y).sample(frac=1, random_state=0)
     lazy = dd.from_pandas(frame.reset_index(drop=True), npartitions=3)
     columns = lazy[list("abcd")]
-    options = {} if kind == "GridSearchCV" else {"n_iter": 2, "random_state": 0}
+    options = {} if "Grid" in kind else {"n_iter": 2, "random_state": 0}
     search = getattr(searches, kind)(
         SGDClassifier(random_state=0), {"alpha": [1e-4, 1e-2]}, cv=2, client=client, **options
     )

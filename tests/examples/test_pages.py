@@ -72,3 +72,19 @@ def test_the_quickstart_runs_as_it_stands(tmp_path, monkeypatch):
     found = re.search(r"BEST ([\d.e-]+) 20 100", told)
     assert found is not None
     assert float(found[1]) < 1.0
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_recipe_that_searches_features_leaves_some_out():
+    pytest.importorskip("sklearn")
+    pytest.importorskip("optuna")
+    (recipe,) = (text for text in blocks("estimators.md") if "class FeatureGroups" in text)
+    names: dict[str, Any] = {"__name__": "recipe"}
+    exec(compile(recipe, "estimators.md", "exec"), names)
+    search = names["search"]
+    known = search.best_estimator_[:-1].transform(names["features"])
+    assert known.shape == (569, search.best_params_["best__k"])
+    # Two thirds of the samples are of one class.
+    assert search.best_score_ > 0.9
+    assert search.stopped_early_.any()
+    assert {params["groups__mean"] for params in search.cv_results_["params"]} == {True, False}

@@ -28,6 +28,8 @@ def instances():
             yield getattr(dasktune.sklearn, name)(**arguments)
     for arguments in generator.INIT_PARAMS[model_selection.RandomizedSearchCV]:
         yield dasktune.sklearn.TuneSearchCV(**arguments)
+    for arguments in generator.INIT_PARAMS[model_selection.GridSearchCV]:
+        yield dasktune.sklearn.TuneGridSearchCV(**arguments)
     yield from stepwise_searches()
 
 

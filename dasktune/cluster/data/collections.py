@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dask
 import dask.array
 import numpy as np
+from dask.base import unpack_collections
 from dask.delayed import Delayed
 from distributed import Future
 
 from dasktune.cluster.connection.connect import connect
 from dasktune.cluster.connection.task_context import has_cluster, seceded
 
-__all__ = ["call_with_computed", "compute", "is_collection", "is_delayed", "map_blocks", "resolve"]
+__all__ = [
+    "as_delayed",
+    "call_with_computed",
+    "compute",
+    "is_collection",
+    "is_delayed",
+    "map_blocks",
+    "resolve",
+]
 
 
 def compute(client: Any, value: Any) -> Any:
@@ -33,13 +42,31 @@ def compute(client: Any, value: Any) -> Any:
     >>> compute(None, {"numbers": dask.bag.from_sequence([1, 2])})
     {'numbers': [1, 2]}
     """
+    collections, repack = unpack_collections(value)
+    if not collections:
+        return value
+    parts = as_delayed(collections)
     if client is None and not has_cluster():
         # If clients are not closed in the reverse order of their opening, Dask's setting keeps the
         # name of the distributed scheduler. Without a client Dask would then raise.
         is_stale = dask.config.get("scheduler", None) in ("dask.distributed", "distributed")
-        return dask.compute(value, scheduler="threads" if is_stale else None)[0]
+        return repack(dask.compute(*parts, scheduler="threads" if is_stale else None))[0]
     with seceded(), connect(client) as connection:
-        return dask.compute(value, scheduler=connection.client)[0]
+        return repack(dask.compute(*parts, scheduler=connection.client))[0]
+
+
+def as_delayed(collections: Sequence[Any]) -> list[Any]:
+    """Return collections as delayed objects of their whole values.
+
+    Dask 2026.8 computes collections of several kinds together, but returns the results in the wrong
+    order if the kinds alternate, as in an array, a data frame and another array.
+
+    Parameters
+    ----------
+    collections : sequence of Dask collections
+        Arrays, data frames, delayed objects and so on.
+    """
+    return [dask.delayed(one) for one in collections]
 
 
 def is_collection(value: Any) -> bool:

@@ -17,6 +17,7 @@ from dasktune.cluster.connection.by_value import by_value
 from dasktune.cluster.connection.connect import connect
 from dasktune.cluster.connection.task_context import seceded
 from dasktune.cluster.data.broadcast import as_data
+from dasktune.cluster.data.collections import as_delayed
 from dasktune.cluster.data.partitions import length, to_partitions
 from dasktune.cluster.protocol.pickling import dumps_user_code
 from dasktune.trainable.data.shared_objects import frames_of
@@ -126,7 +127,7 @@ def persisted_collection(client: Any, X: Any, others: Any) -> Iterator[tuple[Per
             collections, repack = unpack_collections(others)
             X, *kept = own.persist([X, *collections])
             if kept:
-                (others,) = repack(own.gather(own.compute(kept)))
+                (others,) = repack(own.gather(own.compute(as_delayed(kept))))
             del kept
             parts = own.compute(to_partitions(X))
             # From here on only the partitions stay in the workers' memory.

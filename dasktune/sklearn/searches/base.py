@@ -34,6 +34,7 @@ _OPTIONAL_ATTRIBUTES: Final = (
     "best_score_",
     "feature_names_in_",
     "refit_time_",
+    "searcher_",
 )
 
 

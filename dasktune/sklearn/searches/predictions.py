@@ -18,7 +18,7 @@ __all__ = ["BlockwisePredictions"]
 
 
 #: Attributes that may be large, and that no score depends on.
-_NOT_FOR_SCORES: Final = ("cv_results_", "history_", "model_history_", "results_")
+_NOT_FOR_SCORES: Final = ("cv_results_", "history_", "model_history_", "results_", "searcher_")
 
 
 class BlockwisePredictions:

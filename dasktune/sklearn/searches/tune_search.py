@@ -3,66 +3,30 @@
 from __future__ import annotations
 
 import numbers
-import uuid
-import warnings
-from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import is_classifier
-from sklearn.utils import check_random_state
 
-from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
-from dasktune.errors import ConfigError, check
-from dasktune.schedulers import TrialScheduler, create_scheduler
-from dasktune.search import SearchAlgorithm, Searcher
-from dasktune.sklearn.compat import (
-    BaseSearchCV,
-    Interval,
-    MultimetricScorer,
-    StrOptions,
-    insert_error_scores,
-    warn_or_raise_about_fit_failures,
-)
-from dasktune.sklearn.fits.backend import choose_backend
-from dasktune.sklearn.fits.class_labels import classes_of, labels_of
-from dasktune.sklearn.fits.engine import Backend
-from dasktune.sklearn.fits.fit_and_score import NOTHING_FITTED, Data, Split
-from dasktune.sklearn.fits.search_experiment import SearchExperiment, run_experiment
-from dasktune.sklearn.searches.base import AsyncFitMixin, ClusterSearchCV, FitTask
-from dasktune.sklearn.searches.plots import plain_params
-from dasktune.sklearn.searches.predictions import BlockwisePredictions
-from dasktune.sklearn.steps.candidate import CandidateJob
+from dasktune.errors import check
+from dasktune.search import SearchAlgorithm, Searcher, create_searcher
+from dasktune.sklearn.compat import Interval, Options
+from dasktune.sklearn.fits.search_experiment import SearchOutcome
+from dasktune.sklearn.searches.base import FitTask
+from dasktune.sklearn.searches.tune_base import BaseTuneSearchCV
+from dasktune.sklearn.searches.tune_sklearn_names import own_argument, ranges_as_domains
 from dasktune.sklearn.steps.candidate_space import (
     CandidateQueue,
     CandidateSpace,
     check_candidates,
-    estimator_variants,
     example_candidates,
     sample_candidates,
 )
-from dasktune.sklearn.steps.candidate_trial import SCORE, CandidateTrial, check_metric
-from dasktune.sklearn.steps.cv_results import CvResults
-from dasktune.sklearn.steps.training_modes import (
-    BUDGETS,
-    TrainingData,
-    check_no_collisions,
-    choose_mode,
-    final_estimator,
-)
-from dasktune.space.secret import secrets_in
-from dasktune.trainable import with_parameters, with_resources
-from dasktune.tuner.result_grid import ResultGrid
 
 __all__ = ["TuneSearchCV"]
 
-#: Seconds of training that may be deferred to the next decision of the scheduler.
-_MAX_DEFERRED_SECONDS: Final = 5.0
 
-
-class TuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
+class TuneSearchCV(BaseTuneSearchCV):
     """Search with any searcher, and stop candidates early with any trial scheduler, on Dask.
 
     Each candidate is a trial. With ``max_iters > 1`` each step trains an estimator on each split a
@@ -78,14 +42,13 @@ class TuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
         For each parameter a list of values, a distribution of scipy.stats or Optuna, or a domain
         such as ``dasktune.loguniform(1e-4, 1)``; or a list of such dicts.
     n_iter : int, default=10
-        Number of candidates.
+        Number of candidates. -1 is no limit; then `time_budget_s` or `stop` must end the search.
     search_alg : Searcher, SearchAlgorithm or str, optional
         The searcher that suggests candidates, such as "optuna". By default they are sampled at
         random: the same `random_state` gives the candidates of scikit-learn's `RandomizedSearchCV`.
     scheduler : TrialScheduler, str or bool, optional
         The scheduler that stops candidates early. True means "asha". A scheduler given by name gets
         ``max_t=max_iters``; an object is copied. With None or False no candidate is stopped.
-        tune-sklearn calls this ``early_stopping``.
     max_iters : int, default=1
         Maximum number of steps of a candidate, counted by "training_iteration".
     budget : str, default="auto"
@@ -102,6 +65,9 @@ class TuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
     metric : str, optional
         With several metrics, the name of the metric by which `scheduler` and `search_alg` judge
         candidates. It is only needed if `refit` does not name one, but is False or a function.
+    mode : {"min", "max"}, default="max"
+        "min" if a lower score is better, as with ``make_scorer(mean_squared_error)``. With several
+        metrics it applies to the metric that candidates are judged by. None means "max".
     n_jobs : int, optional
         Maximum number of candidates that are trained at a time on a cluster. None and -1 mean
         no limit.
@@ -142,6 +108,28 @@ class TuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
         Number of steps between two checkpoints of a candidate; the loss of a worker costs at most
         this many. 0 saves a checkpoint only when a candidate is paused. By default, one is saved
         after each ten seconds of training.
+    search_kwargs : dict, optional
+        Arguments of the searcher's constructor, if `search_alg` is a name.
+    early_stopping : TrialScheduler, str or bool, optional
+        tune-sklearn's name of `scheduler`; also takes names of classes, such as "ASHAScheduler".
+    n_trials : int, optional
+        tune-sklearn's name of `n_iter`.
+    search_optimization : Searcher or str, optional
+        tune-sklearn's name of `search_alg`. With it, a tuple in `param_distributions` is a range,
+        as in tune-sklearn: (low, high) or (low, high, "log-uniform"). "bayesian" is the searcher
+        "optuna"; "bohb" implies the scheduler "hb_bohb".
+    stopper : Stopper, optional
+        tune-sklearn's name of `stop`.
+    local_dir : str or path, optional
+        tune-sklearn's name of `storage_path`.
+    use_gpu : bool, default=False
+        Whether each candidate gets a CPU and a GPU, as with
+        ``resources_per_trial={"cpu": 1, "gpu": 1}``.
+    loggers : list of str or Callback, optional
+        Further callbacks: "csv", "json", "tensorboard" or "mlflow". They need `storage_path`.
+    pipeline_auto_early_stop : bool, default=True
+        Whether the last step of a pipeline may be trained step by step. If not, and ``budget`` is
+        "auto", a step is a whole fit on the next split.
     client : optional
         The Dask cluster: a `distributed.Client`, a cluster object, a scheduler's address, or a
         scheduler file. By default the current client; without one, and inside a trial, candidates
@@ -160,6 +148,9 @@ class TuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
         Number of trials.
     stopped_early_ : ndarray of bool
         Whether the scheduler ended a candidate before its last step.
+    searcher_ : Searcher or SearchAlgorithm
+        The searcher that has suggested the candidates; not set without `search_alg`. With "optuna",
+        ``searcher_.study`` is the study.
     budget_ : str
         The budget that was used.
     best_iteration_ : int
@@ -191,19 +182,14 @@ class TuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **BaseSearchCV._parameter_constraints,
+        **BaseTuneSearchCV._parameter_constraints,
         "param_distributions": [dict, list],
-        "n_iter": [Interval(numbers.Integral, 1, None, closed="left")],
+        "n_iter": [Interval(numbers.Integral, 1, None, closed="left"), Options(numbers.Integral, {-1})],
         "search_alg": [Searcher, SearchAlgorithm, str, None],
-        "scheduler": [TrialScheduler, str, "boolean", None],
-        "metric": [str, None],
-        "max_iters": [Interval(numbers.Integral, 1, None, closed="left")],
-        "budget": [StrOptions(set(BUDGETS))],
-        "iters_per_step": [Interval(numbers.Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
-        "resume": ["boolean"],
-        "max_failures": [Interval(numbers.Integral, 0, None, closed="left")],
-        "checkpoint_frequency": [Interval(numbers.Integral, 0, None, closed="left"), None],
+        "n_trials": [Interval(numbers.Integral, 1, None, closed="left"), None],
+        "search_optimization": [Searcher, SearchAlgorithm, str, None],
+        "search_kwargs": [dict, None],
     }
 
     def __init__(
@@ -219,6 +205,7 @@ class TuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
         iters_per_step: int = 1,
         scoring: Any = None,
         metric: str | None = None,
+        mode: str | None = "max",
         n_jobs: int | None = None,
         refit: Any = True,
         cv: Any = None,
@@ -235,307 +222,116 @@ class TuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
         callbacks: Any = None,
         max_failures: int = 0,
         checkpoint_frequency: int | None = None,
+        search_kwargs: dict[str, Any] | None = None,
+        early_stopping: Any = None,
+        n_trials: int | None = None,
+        search_optimization: Any = None,
+        stopper: Any = None,
+        local_dir: Any = None,
+        use_gpu: bool = False,
+        loggers: Any = None,
+        pipeline_auto_early_stop: bool = True,
         client: Any = None,
     ) -> None:
         super().__init__(
             estimator,
+            scheduler=scheduler,
+            max_iters=max_iters,
+            budget=budget,
+            iters_per_step=iters_per_step,
             scoring=scoring,
+            metric=metric,
+            mode=mode,
             n_jobs=n_jobs,
             refit=refit,
             cv=cv,
             verbose=verbose,
             error_score=error_score,
             return_train_score=return_train_score,
+            resources_per_trial=resources_per_trial,
+            stop=stop,
+            time_budget_s=time_budget_s,
+            storage_path=storage_path,
+            name=name,
+            resume=resume,
+            callbacks=callbacks,
+            max_failures=max_failures,
+            checkpoint_frequency=checkpoint_frequency,
+            early_stopping=early_stopping,
+            stopper=stopper,
+            local_dir=local_dir,
+            use_gpu=use_gpu,
+            loggers=loggers,
+            pipeline_auto_early_stop=pipeline_auto_early_stop,
+            client=client,
         )
-        # The parent sets `pre_dispatch`, which is not a parameter of this class.
-        del self.pre_dispatch
         self.param_distributions = param_distributions
         self.n_iter = n_iter
         self.search_alg = search_alg
-        self.scheduler = scheduler
-        self.metric = metric
-        self.max_iters = max_iters
-        self.budget = budget
-        self.iters_per_step = iters_per_step
         self.random_state = random_state
-        self.resources_per_trial = resources_per_trial
-        self.stop = stop
-        self.time_budget_s = time_budget_s
-        self.storage_path = storage_path
-        self.name = name
-        self.resume = resume
-        self.callbacks = callbacks
-        self.max_failures = max_failures
-        self.checkpoint_frequency = checkpoint_frequency
-        self.client = client
+        self.search_kwargs = search_kwargs
+        self.n_trials = n_trials
+        self.search_optimization = search_optimization
 
     @property
-    def trials_(self) -> Any:
-        """A table with a row for each trial. Needs pandas."""
-        return self.results_.get_dataframe()
-
-    def _to_plot(self) -> ResultGrid:
-        # Figures show all steps of each trial, and the user's parameters instead of the values that
-        # the searcher suggested.
-        found = []
-        for params, result in zip(self.cv_results_["params"], self.results_, strict=True):
-            rows = [{k: v for k, v in row.items() if k != "outcomes"} for row in result.history]
-            found.append(replace(result, config=plain_params(params), history=rows))
-        return ResultGrid(found, self.results_.experiment_path, metric=SCORE, mode="max")
-
-    # Methods that fit() of the parent calls
-
-    def _search(self, task: FitTask) -> tuple[dict[str, Any], Any]:
-        self._check_parts(task)
-        backend = choose_backend(self.client, self.n_jobs)
-        job = self._candidate_job(task, backend)
-        plan = self._search_experiment(task, job)
-        self.budget_ = job.budget
-        with run_experiment(plan, backend) as search_outcome:
-            rows = CvResults(job, search_outcome, is_lean=self._is_plain(job))
-            self.results_ = search_outcome.results
-        queue = plan.tune_config.search_alg
-        n_candidates = queue.total_samples if isinstance(queue, CandidateQueue) else self.n_iter
-        self._check_scored(rows, n_candidates or 0)
-        self.n_trials_ = len(rows.trials)
-        self.stopped_early_ = np.array([trial.stopped_early for trial in rows.trials], dtype=bool)
-        warn_or_raise_about_fit_failures(rows.outcomes, self.error_score)
-        if callable(self.scoring):
-            insert_error_scores(rows.outcomes, self.error_score)
-        with warnings.catch_warnings():
-            if rows.is_partial:
-                # Candidates that ended before their last split have NaN as mean, on purpose.
-                warnings.filterwarnings("ignore", message="One or more of the t", category=UserWarning)
-            results = self._format_results(rows.candidates, self.n_splits_, rows.outcomes, rows.columns)
-        return results, self._deciding_metric(task, rows.first)
-
-    def _check_scored(self, rows: CvResults, n_candidates: int) -> None:
-        """Raise if the search ended before a candidate was scored, and warn if only some were."""
-        if self.time_budget_s is None or not rows.n_unfinished:
-            return
-        n_all = max(n_candidates, len(rows.trials))
-        if not rows.n_scored:
-            check(
-                False,
-                "time_budget_s",
-                f"long enough to score a candidate on all splits, and it ended before the first of {n_all}",
-                self.time_budget_s,
-                "Give more time, fewer splits (cv) or fewer samples.",
-            )
-        warnings.warn(
-            f"{rows.n_scored} of {n_all} candidates were scored when time_budget_s={self.time_budget_s!r} "
-            "ended. The best one is the best of these.",
-            stacklevel=6,
-        )
-
-    def _set_best(self, results: Mapping[str, Any], metric: Any) -> None:
-        super()._set_best(results, metric)
-        if self.budget_ != "folds" and hasattr(self, "best_index_"):
-            self.best_iteration_ = int(results["training_iteration"][self.best_index_])
-
-    _refit_attributes = ("budget", "budget_", "iters_per_step", "max_iters", "best_iteration_")
-
-    def _fit_best(self, best: Any, data: Data, params: Mapping[str, Any]) -> None:
-        if self.budget_ == "folds":
-            super()._fit_best(best, data, params)
-            return
-        mode = choose_mode(
-            best,
-            self.budget_,
-            amount=self.iters_per_step,
-            max_steps=self.max_iters,
-            classes=_classes(best, data.y),
-        )
-        assert mode is not None, "the candidates were trained by this mode"
-        mode.fit_steps(best, TrainingData(X=data.X, y=data.y, params=params), self.best_iteration_)
-
-    # The experiment
-
-    def _is_plain(self, job: CandidateJob) -> bool:
-        """Whether `cv_results_` has scikit-learn's columns only."""
-        return job.by_folds and not self.scheduler
-
-    def _may_defer_steps(self, scheduler: TrialScheduler | None) -> bool:
-        """Whether no component uses the scores between the scheduler's milestones."""
-        others = self.search_alg, self.stop, self.callbacks or None
-        looks = scheduler is None or scheduler.looks_between
-        return not looks and others == (None, None, None)
-
-    def _max_deferred_seconds(self) -> float:
-        """Return the maximum seconds of training that may be deferred."""
-        budget = TuneConfig(time_budget_s=self.time_budget_s).time_budget
-        # Deferred steps are trained in one go, which the time budget cannot interrupt.
-        return _MAX_DEFERRED_SECONDS if budget is None else min(_MAX_DEFERRED_SECONDS, budget / 10)
-
-    def _check_parts(self, task: FitTask) -> None:
-        """Check that the arguments are compatible with each other."""
-        several = isinstance(task.scorer, MultimetricScorer)
-        if several and (self._judges or self.metric is not None):
-            check_metric(list(task.scorer._scorers), self._judged_metric)
-        check(
-            several or callable(self.scoring) or self.metric is None,
-            "metric",
-            "None, unless scoring gives several metrics",
-            self.metric,
-        )
-        check(
-            not self.resume or (self.storage_path is not None and self.name is not None),
-            "storage_path and name",
-            "given with resume=True",
-            (self.storage_path, self.name),
-        )
+    def _search_alg(self) -> Any:
+        chosen = own_argument(self, "search_alg")
+        # scikit-learn's sampler needs to know the number of candidates.
+        return "random" if chosen is None and self._n_samples == -1 else chosen
 
     @property
-    def _judged_metric(self) -> str | None:
-        """The name of the metric that a scheduler or searcher optimises, with several metrics."""
-        return self.refit if self.metric is None and isinstance(self.refit, str) else self.metric
+    def _scheduler(self) -> Any:
+        # tune-sklearn always combines this searcher with this scheduler.
+        is_bohb = isinstance(self.search_optimization, str) and self.search_optimization.lower() == "bohb"
+        chosen = super()._scheduler
+        return "hb_bohb" if is_bohb and (chosen is None or chosen is True) else chosen
 
     @property
-    def _judges(self) -> bool:
-        """Whether a scheduler or searcher compares candidates while they are trained."""
-        return bool(self.scheduler) or self.search_alg is not None
+    def _distributions(self) -> Any:
+        if self.search_optimization is None or self._search_alg is None:
+            return self.param_distributions
+        return ranges_as_domains(self.param_distributions)
 
-    def _candidate_job(self, task: FitTask, backend: Backend) -> CandidateJob:
-        classes = _classes(task.estimator, task.y)
-        budget = self.budget
-        if budget == "auto" and self.max_iters == 1:
-            budget = "folds"
-        mode = choose_mode(
-            task.estimator,
-            budget,
-            amount=self.iters_per_step,
-            max_steps=self.max_iters,
-            classes=classes,
-            variants=estimator_variants(task.estimator, self.param_distributions),
-        )
-        if mode is None and budget not in ("auto", "folds"):
-            raise ConfigError(
-                f"estimator must support budget={budget!r} with all searched values, "
-                f"got {task.estimator!r}. Use budget='folds' or budget='n_samples', which work "
-                "with any estimator."
-            )
-        if mode is not None:
-            check_no_collisions(mode, task.estimator, _names(self.param_distributions))
-        own = self.scoring is None or not callable(self.scoring)
-        return CandidateJob(
-            **self._job(task, backend, notify_callbacks=False),
-            space=None if self.search_alg is None else CandidateSpace(self.param_distributions),
-            budget="folds" if mode is None else mode.budget,
-            amount=self.iters_per_step,
-            max_steps=self.max_iters,
-            classes=classes,
-            metric=self._judged_metric,
-            judges=self._judges,
-            retries=self.max_failures,
-            checkpoint_every=self.checkpoint_frequency,
-            token=uuid.uuid4().hex,
-            score_last_step_only=own and not isinstance(self.scoring, Mapping),
-            has_secrets=any(True for _ in secrets_in(self.param_distributions)),
-        )
+    @property
+    def _n_samples(self) -> int:
+        return int(own_argument(self, "n_iter"))
 
-    def _search_experiment(self, task: FitTask, job: CandidateJob) -> SearchExperiment:
-        splits = self._splits(task, self._checked_cv_orig)
-        if not splits:
-            raise ValueError(NOTHING_FITTED)
-        scheduler = self._trial_scheduler(job)
-        job = replace(
-            job,
-            defer_steps=self._may_defer_steps(scheduler),
-            max_deferred_seconds=self._max_deferred_seconds(),
-        )
-        trainable = with_parameters(
-            CandidateTrial,
-            job=job,
-            X=task.X,
-            y=task.y,
-            metadata=(task.routed.estimator.fit, task.routed.scorer.score),
-            splits=splits,
-        )
-        if self.resources_per_trial is not None:
-            trainable = with_resources(trainable, self.resources_per_trial)
-        return SearchExperiment(
-            trainable=trainable,
-            param_space={} if job.space is None else job.space.space,
-            tune_config=TuneConfig(
-                metric=SCORE,
-                mode="max",
-                num_samples=self.n_iter,
-                search_alg=self._searcher(task),
-                scheduler=scheduler,
-                time_budget_s=self.time_budget_s,
-                seed=_seed(self.random_state),
-                # The results of deferred steps have no scores.
-                strict_metrics=not job.defer_steps,
-            ),
-            run_config=self._run_config(),
-            resume=self.resume,
-            arguments={} if self.storage_path is None else self._arguments(task, splits),
-        )
+    def _candidate_space(self) -> CandidateSpace | None:
+        return None if self._search_alg is None else CandidateSpace(self._distributions)
 
-    def _searcher(self, task: FitTask) -> Any:
-        """Return the searcher, after a check that the estimator has the searched parameters."""
-        if self.search_alg is not None:
-            check_candidates(task.estimator, example_candidates(self.param_distributions))
-            return deepcopy(self.search_alg)
-        candidates = sample_candidates(self.param_distributions, self.n_iter, self.random_state)
-        check_candidates(task.estimator, candidates)
-        return CandidateQueue(candidates)
-
-    def _arguments(self, task: FitTask, splits: Sequence[Split]) -> dict[str, Any]:
-        """Return the arguments that determine the scores; a resumed search must repeat them."""
-        own = ("param_distributions", "n_iter", "max_iters", "iters_per_step", "budget")
-        more = ("random_state", "scoring", "refit", "return_train_score", "search_alg", "scheduler")
-        metadata = (task.routed.estimator.fit, task.routed.scorer.score)
+    def _choosing_arguments(self) -> dict[str, Any]:
         # Searches that were stored before this argument existed do not have it.
-        newer = {} if self.metric is None else {"metric": self.metric}
+        newer = {"search_kwargs": self.search_kwargs} if self.search_kwargs else {}
         return {
-            "estimator": self.estimator,
-            **{name: getattr(self, name) for name in (*own, *more)},
+            "param_distributions": self.param_distributions,
+            "n_iter": self._n_samples,
+            "random_state": self.random_state,
+            "search_alg": self._search_alg,
             **newer,
-            "X": task.X,
-            "y": task.y,
-            "params": metadata,
-            "cv": splits,
         }
 
-    def _run_config(self) -> RunConfig:
-        return RunConfig(
-            name=self.name,
-            storage_path=self.storage_path,
-            stop=deepcopy(self.stop),
-            callbacks=self.callbacks,
-            verbose=min(int(self.verbose), 1),
-            checkpoint_config=CheckpointConfig(
-                num_to_keep=1, checkpoint_frequency=self.checkpoint_frequency or 0, checkpoint_at_end=False
-            ),
-            failure_config=FailureConfig(fail_fast="raise" if self.error_score == "raise" else False),
+    def _keep(self, search_outcome: SearchOutcome) -> None:
+        if self._search_alg is not None:
+            search = search_outcome.experiment.search
+            self.searcher_ = getattr(search, "searcher", search)
+
+    def _searcher(self, task: FitTask) -> Any:
+        chosen = self._search_alg
+        check(
+            self._n_samples != -1 or self.time_budget_s is not None or self._stop is not None,
+            "time_budget_s or stop",
+            "given with n_iter=-1",
+            (self.time_budget_s, self._stop),
         )
-
-    def _trial_scheduler(self, job: CandidateJob) -> TrialScheduler | None:
-        given = "asha" if self.scheduler is True else self.scheduler
-        if not isinstance(given, str):
-            return given or None
-        steps = self.n_splits_ if job.by_folds else self.max_iters
-        try:
-            return create_scheduler(given, max_t=steps)
-        except ConfigError:
-            # Not every scheduler has max_t. This call raises any other error again.
-            return create_scheduler(given)
-
-
-def _classes(estimator: Any, y: Any) -> Any:
-    """Return all classes of y for a classifier, whose first step may see only some; else None."""
-    if y is None or not is_classifier(estimator):
-        return None
-    return classes_of(final_estimator(estimator), labels_of(y))
-
-
-def _names(distributions: Any) -> set[str]:
-    several = [distributions] if isinstance(distributions, Mapping) else distributions
-    return {name for one in several for name in one}
-
-
-def _seed(random_state: Any) -> int | None:
-    if random_state is None or isinstance(random_state, numbers.Integral):
-        return None if random_state is None else int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
+        check(
+            not self.search_kwargs or isinstance(chosen, str),
+            "search_kwargs",
+            "empty, unless search_alg is the name of a searcher",
+            self.search_kwargs,
+        )
+        if chosen is not None:
+            check_candidates(task.estimator, example_candidates(self._distributions))
+            return create_searcher(chosen, **self.search_kwargs) if self.search_kwargs else deepcopy(chosen)
+        candidates = sample_candidates(self._distributions, self._n_samples, self.random_state)
+        check_candidates(task.estimator, candidates)
+        return CandidateQueue(candidates)

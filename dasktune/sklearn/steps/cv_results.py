@@ -26,6 +26,9 @@ class CvResults:
         The finished experiment.
     is_lean : bool
         Whether to leave out all columns that scikit-learn does not have.
+    is_endless : bool
+        Whether the number of candidates had no limit. Then candidates that never began are left
+        out, because the searcher suggests some of them in advance.
 
     Raises
     ------
@@ -35,9 +38,11 @@ class CvResults:
         If nothing was fitted.
     """
 
-    def __init__(self, job: CandidateJob, search_outcome: SearchOutcome, *, is_lean: bool) -> None:
+    def __init__(
+        self, job: CandidateJob, search_outcome: SearchOutcome, *, is_lean: bool, is_endless: bool
+    ) -> None:
         self._job = job
-        self.trials = search_outcome.trials
+        self.trials = [one for one in search_outcome.trials if one.incarnation or not is_endless]
         rows = [self._outcomes(trial, search_outcome) for trial in self.trials]
         known = [outcome for row in rows for outcome in row if outcome["fit_error"] is None]
         if not any(rows):

@@ -21,6 +21,7 @@ from dasktune.sklearn import (
     GridSearchCV,
     HalvingRandomSearchCV,
     HyperbandSearchCV,
+    TuneGridSearchCV,
     TuneSearchCV,
 )
 
@@ -39,6 +40,7 @@ SEARCHES = {
     ),
     "halving": HalvingRandomSearchCV(MODEL, SPACE, cv=2, n_candidates=6, random_state=0),
     "hyperband": HyperbandSearchCV(MODEL, SPACE, max_iter=9, random_state=0),
+    "tune grid": TuneGridSearchCV(MODEL, {"alpha": [1e-4, 1e-2, 1.0]}, cv=2, scheduler="asha", max_iters=4),
     "tune": TuneSearchCV(MODEL, SPACE, n_iter=6, cv=2, scheduler="asha", max_iters=4, random_state=0),
 }
 
@@ -64,7 +66,7 @@ def test_a_search_that_is_fitted_shows_its_candidates(name):
         numbers = [value for value in best.metrics.values() if isinstance(value, float)]
         assert pytest.approx(search.best_score_) in numbers
     steps = {len(trial.history) for trial in trials}
-    assert (max(steps) > 1) == (name in ("halving", "hyperband", "tune"))
+    assert (max(steps) > 1) == (name in ("halving", "hyperband", "tune", "tune grid"))
     assert search.best_estimator_.__class__.__name__ in estimator_html_repr(search)
 
 

@@ -71,6 +71,17 @@ def test_a_search_with_enough_time_says_nothing():
     assert found.n_trials_ == 2
 
 
+def test_a_search_without_a_number_of_candidates_ends_with_the_time_and_says_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # Two candidates, and one split of the third.
+        found = search([3.0], n_iter=-1).fit(X, y)
+    assert found.n_trials_ == 3
+    assert list(found.cv_results_["rank_test_score"]).count(1) == 2
+    with pytest.raises(ConfigError, match="before the first of"):
+        search([20.0], n_iter=-1).fit(X, y)
+
+
 def test_a_candidate_that_never_began_is_pending():
     with pytest.warns(UserWarning, match="candidates were scored"):
         found = search([6.0] * 3, scheduler=True).fit(X, y)

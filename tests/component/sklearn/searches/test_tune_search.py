@@ -38,6 +38,7 @@ from dasktune.sklearn import TuneSearchCV
 from dasktune.sklearn.steps import candidate
 from dasktune.sklearn.steps.pipeline_cache import transformers_key
 from dasktune.sklearn.steps.training_modes import TrainingData, choose_mode
+from dasktune.stopper import Stopper
 from dasktune.storage.experiment.tuner_json import SETUP_FILE
 
 X, y = load_iris(return_X_y=True)
@@ -77,6 +78,20 @@ class Counter(ClassifierMixin, BaseEstimator):
 
     def score(self, X, y):
         return self.gain * self.calls_
+
+
+class MaximumTrialStopper(Stopper):
+    """Ends the search at the first result of the third trial."""
+
+    def __init__(self):
+        self.seen = set()
+
+    def __call__(self, trial_id, result):
+        self.seen.add(trial_id)
+        return False
+
+    def stop_all(self):
+        return len(self.seen) >= 3
 
 
 @pytest.fixture(autouse=True)
@@ -499,6 +514,33 @@ def test_a_searcher_learns_from_the_scores_and_is_not_changed_itself():
     assert found.best_score_ == pytest.approx(2 * found.best_params_["gain"])
     again = made.fit(X, y)
     assert again.cv_results_["params"] == found.cv_results_["params"]
+
+
+def test_the_searcher_is_kept_with_its_study():
+    optuna = pytest.importorskip("optuna")
+    found = search(search_alg="optuna", n_iter=4).fit(X, y)
+    study = found.searcher_.study
+    assert isinstance(study, optuna.study.Study)
+    assert [trial.value for trial in study.trials] == pytest.approx(
+        list(found.cv_results_["mean_test_score"])
+    )
+    assert study.best_params == pytest.approx(found.best_params_)
+    again = pickle.loads(pickle.dumps(found))
+    assert again.searcher_.study.best_value == found.best_score_
+    # A search without a searcher draws its candidates beforehand.
+    assert not hasattr(found.set_params(search_alg=None).fit(X, y), "searcher_")
+
+
+@pytest.mark.parametrize("search_alg", [None, "random"])
+def test_without_a_number_of_candidates_the_search_goes_on_until_it_is_stopped(search_alg):
+    found = search(n_iter=-1, search_alg=search_alg, stop=MaximumTrialStopper()).fit(X, y)
+    assert found.n_trials_ >= 3
+    assert np.isfinite(found.cv_results_["mean_test_score"][:2]).all()
+
+
+def test_without_a_number_of_candidates_something_else_must_end_the_search():
+    with pytest.raises(ConfigError, match="time_budget_s or stop must be given with n_iter=-1"):
+        search(n_iter=-1).fit(X, y)
 
 
 # What goes wrong

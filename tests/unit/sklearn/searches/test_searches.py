@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
+from itertools import product
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from sklearn.exceptions import FitFailedWarning
 from sklearn.svm import SVC
 
 from dasktune.sklearn import GridSearchCV, RandomizedSearchCV
-from dasktune.sklearn.fits.backend import choose_backend, picklable_client
+from dasktune.sklearn.fits.backend import choose_backend, compute_collections, picklable_client
 from dasktune.sklearn.fits.engine import Backend, Engine
 from dasktune.sklearn.fits.fit_and_score import Data, Fit, Job, failed_outcome
 from dasktune.sklearn.fits.fit_queue import FitQueue
@@ -228,6 +229,23 @@ def test_delayed_samples_and_targets_are_computed_and_predictions_for_them_are_d
     assert hasattr(predicted, "compute")
     np.testing.assert_array_equal(predicted.compute(), theirs.predict(X))
     assert ours.score(data, target) == theirs.score(X, y)
+
+
+@pytest.mark.parametrize("kinds", list(product(["array", "frame", "delayed"], repeat=3)), ids="-".join)
+def test_collections_of_several_kinds_are_not_confused(kinds):
+    dask = pytest.importorskip("dask")
+    array, frame = pytest.importorskip("dask.array"), pytest.importorskip("dask.dataframe")
+    pd = pytest.importorskip("pandas")
+    make = {
+        "array": array.from_array,
+        "frame": lambda one: frame.from_pandas(pd.Series(one), npartitions=1),
+        "delayed": dask.delayed,
+    }
+    known = [np.arange(3) + 10 * number for number in range(3)]
+    first, second, third = (make[kind](one) for kind, one in zip(kinds, known, strict=True))
+    found, params = compute_collections(None, first, second, {"groups": third})[1:]
+    np.testing.assert_array_equal(found, known[1])
+    np.testing.assert_array_equal(params["groups"], known[2])
 
 
 def test_dask_collections_are_computed_after_the_last_client_has_left_its_name():

@@ -17,6 +17,7 @@ from dasktune.experiment import ExperimentMachine, ExperimentSettings
 from dasktune.progress.background_stream import BackgroundStream
 from dasktune.progress.choose import choose_mode, open_display
 from dasktune.progress.display import Display
+from dasktune.progress.log_relay import added_handler, has_handlers, relayed_logs
 from dasktune.progress.observer import ProgressObserver
 from dasktune.progress.progress import Progress
 from dasktune.progress.reporter import CLIReporter, JupyterNotebookReporter, ProgressReporter
@@ -33,6 +34,9 @@ logger = logging.getLogger(__name__)
 #: Seconds that the end of a run waits for the last picture and the summary to be written.
 _LAST_SECONDS: Final = 1.0
 
+#: Seconds that the end of a run waits for the user's log handlers.
+_LOG_SECONDS: Final = 5.0
+
 
 @contextmanager
 def open_progress(
@@ -44,8 +48,9 @@ def open_progress(
 ) -> Iterator[list[ProgressObserver]]:
     """Show the progress of an experiment while the context is open.
 
-    A thread writes the progress, and the warnings of dasktune that no handler of the user gets. At
-    the end of the context it gets a second to write what is left, and is then left behind.
+    A thread writes the progress, and the warnings of dasktune that no handler of the user gets.
+    Another one calls the user's handlers of dasktune's log records. At the end of the context each
+    gets a second for what is left, and is then left behind.
 
     Parameters
     ----------
@@ -69,7 +74,7 @@ def open_progress(
     with _written(stream):
         display = _display(run_config, experiment, stream)
         if display is None:
-            with _warnings_to(stream):
+            with _warnings_to(stream), relayed_logs(_LOG_SECONDS):
                 yield []
             return
         observer = ProgressObserver(
@@ -79,7 +84,9 @@ def open_progress(
             place=_place(trial_storage),
             offers=offers,
         )
-        with closing(observer), nullcontext() if display.redirects else _warnings_to(stream):
+        warnings = nullcontext() if display.redirects else _warnings_to(stream)
+        # The display ends last: with rich, handlers of the user write above it.
+        with closing(observer), warnings, relayed_logs(_LOG_SECONDS):
             yield [observer]
 
 
@@ -97,21 +104,17 @@ def _written(stream: TextIO) -> Iterator[None]:
 def _warnings_to(stream: TextIO) -> Iterator[None]:
     """Write dasktune's warnings to a stream inside the ``with`` block if nothing handles them.
 
-    Otherwise Python would write them to ``sys.stderr`` in the thread that logs them: in the
-    driver's loop, which must not wait for a terminal.
+    Otherwise Python would write them to ``sys.stderr`` itself, and wait for a terminal that does
+    not read, also at the end of the process.
     """
-    package = logging.getLogger("dasktune")
-    if package.hasHandlers():
+    if has_handlers():
         yield
         return
     # Without a formatter it writes what Python writes then: the message alone.
     handler = logging.StreamHandler(stream)
     handler.setLevel(logging.WARNING)
-    package.addHandler(handler)
-    try:
+    with added_handler(handler):
         yield
-    finally:
-        package.removeHandler(handler)
 
 
 def _display(run_config: RunConfig, experiment: ExperimentMachine, stream: TextIO) -> Display | None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TextIO
 
 from dasktune.progress.background_stream import BackgroundStream
 from dasktune.progress.display import Display
+from dasktune.progress.drawing_thread import DrawingThread
+from dasktune.progress.log_relay import relayed_handlers
 from dasktune.progress.progress import Progress, render, split_usage
 from dasktune.progress.progress_table import ROWS, SYMBOLS, progress_table
 from dasktune.progress.trial_counts import TrialCounts
@@ -34,8 +37,15 @@ _STYLES: Final = {
 _OTHER_LINES: Final = 4
 
 
+#: Seconds that the end of the display waits for the thread that draws.
+_LAST_SECONDS: Final = 1.0
+
+
 class LiveTable(Display):
     """Draws a bar, a line and the first trials below all other output.
+
+    The caller's thread chooses what a picture shows, because the trials do not change meanwhile.
+    A thread of the display draws it.
 
     Parameters
     ----------
@@ -70,6 +80,7 @@ class LiveTable(Display):
             console=self._console, auto_refresh=False, vertical_overflow="crop", redirect_stdout=not to_file
         )
         self._handlers: list[tuple[logging.StreamHandler[TextIO], TextIO]] = []
+        self._drawing: DrawingThread[RenderableType] = DrawingThread(self._draw)
 
     @property
     def width(self) -> int:
@@ -82,19 +93,24 @@ class LiveTable(Display):
             return
         if not self._live.is_started:
             self._start(self._live)
-        self._live.update(self._picture(progress, trial_counts), refresh=True)
+        self._drawing.show(self._picture(progress, trial_counts))
 
     def print_line(self, text: str) -> None:
         """Print a line above the live display."""
-        from rich.text import Text
+        self._drawing.add_line(text)
 
-        self._console.print(Text(text), soft_wrap=True)
+    def wait(self, timeout: float) -> bool:
+        """Wait up to `timeout` seconds; return whether everything is drawn."""
+        return self._drawing.wait(timeout)
 
     def close(self) -> None:
         """Stop the live display; its last state stays on the terminal."""
-        live, self._live = self._live, None
+        live = self._live
         if live is None:
             return
+        # The thread draws with the live display until it has finished, or its time is over.
+        self._drawing.finish(_LAST_SECONDS)
+        self._live = None
         try:
             for handler, stream in self._handlers:
                 handler.setStream(stream)
@@ -102,6 +118,16 @@ class LiveTable(Display):
                 live.stop()
         finally:
             _DRAWING.release()
+
+    def _draw(self, lines: Sequence[str], picture: RenderableType | None) -> None:
+        """Draw lines above a picture, in the thread."""
+        from rich.text import Text
+
+        if lines:
+            self._console.print(Text("\n".join(lines)), soft_wrap=True)
+        live = self._live
+        if picture is not None and live is not None:
+            live.update(picture, refresh=True)
 
     def _start(self, live: Live) -> None:
         streams = [sys.stderr, sys.stdout]
@@ -154,7 +180,7 @@ def _handlers() -> list[logging.StreamHandler[TextIO]]:
         id(handler): handler
         for one in loggers
         if isinstance(one, logging.Logger)
-        for handler in one.handlers
+        for handler in [*one.handlers, *(relayed_handlers() if one is logging.root else [])]
         if type(handler) is logging.StreamHandler
     }
     return list(found.values())

@@ -1,57 +1,22 @@
-"""Drivers that are killed at random moments of their lives, from the first millisecond on.
-
-A process that has imported all modules forks a driver whenever it is told to. So a driver costs no
-import, and a hundred deaths take two minutes.
-"""
+"""Drivers that are killed at random moments of their lives, from the first millisecond on."""
 
 from __future__ import annotations
 
-import os
-import pickle
 import random
-import select
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from checker import check_ended
 from cluster_kit import PATIENCE
+from forks import Fork, ForkServer
 from storm import Ground, step_in, train, undisturbed
 
 import dasktune as tune
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import read_journal
-
-#: Forks a driver for each line that it reads, the name of an experiment. It writes the process id
-#: of the driver, then its exit code. Takes the first arguments of `drive` as a pickle, then paths
-#: to import from.
-FORKS = """
-import os, pickle, sys, traceback
-sys.path[:0] = sys.argv[2:]
-import s3fs
-import dasktune.cluster.driver.launch
-from driver_kills import drive
-task = pickle.loads(bytes.fromhex(sys.argv[1]))
-while name := sys.stdin.readline().strip():
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            drive(*task, name)
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-    print(child, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
 
 TRIALS = 4
 
@@ -114,22 +79,14 @@ class DriverKills:
         self.random = random.Random(seed)
         #: How drivers ended, and how many experiments ended.
         self.ends: Counter[str] = Counter()
-        self._log = place / "drivers.log"
-        here = Path(__file__).parent
-        paths = [str(here), str(here.parent / "cluster"), str(here.parent)]
-        task = pickle.dumps((address, ground.reached, steps, seconds)).hex()
-        with self._log.open("ab") as log:
-            self._forks = subprocess.Popen(
-                [sys.executable, "-c", FORKS, task, *paths],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                bufsize=0,
-                start_new_session=True,
-            )
+        self._place = place
+        self._work = address, ground.reached, steps, seconds
+        self._forks = ForkServer(place)
+        self._driver: Fork | None = None
 
     def rage(self, deaths: int) -> None:
         """Kill so many drivers, and check each experiment that ends."""
+        self._forks.wait_until_ready()
         begun = time.monotonic()
         self._one_experiment("calm", 0)
         # On a loaded machine the calm one may take minutes.
@@ -141,13 +98,17 @@ class DriverKills:
     def _one_experiment(self, name: str, deaths: int) -> None:
         """Run an experiment to its end, with drivers that are killed while deaths are left."""
         before: list[Any] = []
-        run = self.ground.direct.child(name)
+        run, longest = self.ground.direct.child(name), self.longest
         while not self._drive(name, self.ends["killed"] < deaths):
             if self.ends["killed"] % 5 == 0:
                 # The next driver reads at least as much: a late write only adds to it.
                 now = list(read_journal(run))
                 assert now[: len(before)] == before
+                if len(now) == len(before):
+                    # On a loaded machine none of them has come far enough.
+                    self.longest = min(2 * self.longest, PATIENCE)
                 before = now
+        self.longest = longest
         now = list(read_journal(run))
         assert now[: len(before)] == before
         assert check_ended(run, undisturbed, step_in) == []
@@ -155,38 +116,29 @@ class DriverKills:
 
     def _drive(self, name: str, mortal: bool) -> bool:
         """Start a driver, and return whether it came to the end before its death."""
-        self._write(name)
-        pid = int(self._read(PATIENCE))
+        log = self._place / "drivers.log"
+        self._driver = self._forks.start(
+            "driver_kills:drive", *self._work, name, log=log, directory=self._place
+        )
+        seconds = self._moment() if mortal else 5 * PATIENCE
+        deadline = time.monotonic() + seconds
+        while self._driver.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.002)
         if mortal:
-            status = self._read(self._moment())
-            if not status:
-                os.kill(pid, signal.SIGKILL)
-                status = self._read(PATIENCE)
-        else:
-            status = self._read(5 * PATIENCE)
-        if int(status) == -signal.SIGKILL:
+            self._driver.kill()
+        status = self._driver.wait()
+        if status == -signal.SIGKILL:
             self.ends["killed"] += 1
             return False
-        assert int(status) == 0, self._log.read_text()[-6000:]
+        assert status == 0, log.read_text()[-6000:]
         return True
 
     def _moment(self) -> float:
         """Return the seconds of a driver's life. A third of them end before the first result."""
         return self.random.uniform(0, self.random.choice([self.longest / 4, self.longest, self.longest]))
 
-    def _write(self, name: str) -> None:
-        assert self._forks.stdin is not None
-        self._forks.stdin.write(f"{name}\n".encode())
-
-    def _read(self, timeout: float) -> str:
-        """Return the next line of the forking process; empty if there is none in time."""
-        assert self._forks.stdout is not None
-        if not select.select([self._forks.stdout], [], [], timeout)[0]:
-            return ""
-        return self._forks.stdout.readline().decode().strip()
-
     def close(self) -> None:
         """End the forking process, and a driver that still runs."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._forks.pid, signal.SIGKILL)
-        self._forks.communicate()
+        if self._driver is not None:
+            self._driver.kill()
+        self._forks.close()

@@ -5,12 +5,10 @@ The experiment is on a local disk, or on S3 behind a line whose requests fail.
 
 from __future__ import annotations
 
+import logging
 import os
-import pickle
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,14 +19,19 @@ from typing import Any
 
 import cluster_kit
 import psutil
-from cluster_kit import PATIENCE, Fleet, until
+from cluster_kit import PATIENCE, until
 from faulty_line import CLIENT, FaultyLine
+from forks import Fork, ForkedFleet
 from s3_kit import S3Server
 
+import dasktune as tune
 from dasktune.storage.fs.storage import Storage
 
-#: Workers that there should be; every other one has a nanny.
-WORKERS = 6
+#: Workers that there should be, and how many of them should have a nanny. Nannies import everything
+#: in each new worker.
+WORKERS, NANNIES = 6, 2
+#: Seconds between two faults, at least and at most, while trials report results.
+PACE = (0.1, 0.6)
 
 #: Lets a worker take more memory than its nanny allows, when it is told to.
 GORGES = """
@@ -41,19 +44,13 @@ async def dask_setup(worker):
     signal.signal(signal.SIGUSR1, gorge)
 """
 
-#: Trains `train` of this module, or resumes. Takes its task as a pickle, then paths to import from.
-DRIVER = """
-import logging
-import pickle
-import sys
-sys.path[:0] = sys.argv[2:]
-import dasktune as tune
-from storm import train
-address, url, options, space = pickle.loads(bytes.fromhex(sys.argv[1]))
-if __name__ == "__main__":
+
+def drive(address: str, storage: Storage, space: dict[str, Any]) -> None:
+    """Train `train`, or resume."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     for noisy in ("aiobotocore", "botocore"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    url, options = storage.url, dict(storage.storage_options)
     run = url + "/run"
     if tune.Tuner.can_restore(run, storage_options=options):
         tuner = tune.Tuner.restore(run, train, storage_options=options, client=address)
@@ -79,7 +76,6 @@ if __name__ == "__main__":
             client=address,
         )
     tuner.fit()
-"""
 
 
 @dataclass
@@ -131,8 +127,6 @@ def step_in(content: dict[str, int]) -> int:
 
 def train(config: dict[str, Any]) -> None:
     """Report deterministic losses, each with a checkpoint."""
-    import dasktune as tune
-
     checkpoint = tune.get_checkpoint()
     done = checkpoint.to_dict()["step"] if checkpoint else 0
     for step in range(done + 1, config["steps"] + 1):
@@ -142,7 +136,9 @@ def train(config: dict[str, Any]) -> None:
 
 
 class Storm:
-    """Faults of all kinds, one each second or so, until the driver has come to the end.
+    """Faults of all kinds, two or three a second, until the driver has come to the end.
+
+    Each fault waits for a result, so a slow machine makes them rarer.
 
     Parameters
     ----------
@@ -165,7 +161,7 @@ class Storm:
         #: Content of the journal's objects in a store, which do not change.
         self._objects: dict[str, bytes] = {}
         self.random = random.Random(seed)
-        self.fleet = Fleet(place)
+        self.fleet = ForkedFleet(place)
         self.trials, self.steps = trials, steps
         self.faults: Counter[str] = Counter()
         #: Frozen processes and when they go on.
@@ -180,7 +176,7 @@ class Storm:
         self.barren: dict[int, float] = {}
         self.preload = place / "gorges.py"
         self.preload.write_text(GORGES)
-        self.driver: subprocess.Popen[bytes] | None = None
+        self.driver: Fork | None = None
 
     def rage(self) -> None:
         """Run the experiment to its end."""
@@ -188,7 +184,7 @@ class Storm:
             self._refill()
             self._drive()
             while self._step():
-                time.sleep(self.random.uniform(0.5, 1.5))
+                time.sleep(self.random.uniform(*PACE))
                 self._let_it_get_on()
                 self._thaw()
             self._thaw(everybody=True)
@@ -215,8 +211,11 @@ class Storm:
         self.fleet.close()
 
     def _let_it_get_on(self) -> None:
-        """Wait for a result, but not for long: on a slow machine no trial would ever end."""
-        deadline = time.monotonic() + 10
+        """Wait for a result: on a slow machine no trial would ever end.
+
+        Not for ever, because the fault may be what keeps the experiment from its next result.
+        """
+        deadline = time.monotonic() + 30
         before = self._count(b'"ResultReported"')
         while self._count(b'"ResultReported"') == before and time.monotonic() < deadline:
             if self.driver is None or self.driver.poll() is not None:
@@ -267,14 +266,14 @@ class Storm:
                 return death
         return None
 
-    def _victim(self, nanny: bool | None = None) -> subprocess.Popen[bytes] | None:
+    def _victim(self, nanny: bool | None = None) -> Any | None:
         """Return one of several that are there and awake, with a nanny or without or whatever."""
         there = [one for one in self.fleet.workers if one.poll() is None]
         awake = [one for one in there if self._pid(one) not in {None, *self.frozen}]
         fit = [one for one in awake if nanny is None or nanny is (one.pid in self.nannies)]
         return self.random.choice(fit) if len(awake) > 1 and fit else None
 
-    def _pid(self, worker: subprocess.Popen[bytes]) -> int | None:
+    def _pid(self, worker: Any) -> int | None:
         """Return the worker itself; None while its nanny starts it."""
         if worker.pid not in self.nannies:
             return worker.pid
@@ -348,14 +347,15 @@ class Storm:
     # What there is
 
     def _drive(self) -> None:
-        here = Path(__file__).parent
-        paths = [str(here), str(here.parent / "cluster"), str(here.parent)]
         space = {"x": list(range(self.trials)), "steps": self.steps, "seconds": self.seconds}
-        reached = self.ground.reached
-        task = pickle.dumps((self.fleet.address, reached.url, dict(reached.storage_options), space)).hex()
-        with (self.place / "driver.log").open("ab") as log:
-            command = [sys.executable, "-c", DRIVER, task, *paths]
-            self.driver = subprocess.Popen(command, stdout=log, stderr=log)
+        self.driver = self.fleet.forks.start(
+            "storm:drive",
+            self.fleet.address,
+            self.ground.reached,
+            space,
+            log=self.place / "driver.log",
+            directory=self.place,
+        )
 
     def _count(self, text: bytes) -> int:
         """Return how often the journal has a text."""
@@ -371,7 +371,7 @@ class Storm:
         self._kill_barren_nannies()
         self.fleet.workers = [one for one in self.fleet.workers if one.poll() is None]
         while len(self.fleet.workers) < WORKERS:
-            with_nanny = sum(one.pid in self.nannies for one in self.fleet.workers) < WORKERS // 2
+            with_nanny = sum(one.pid in self.nannies for one in self.fleet.workers) < NANNIES
             if with_nanny:
                 options = ("--memory-limit=600MB", f"--preload={self.preload}")
                 self.nannies.add(self.fleet.add_worker(*options, nanny=True).pid)

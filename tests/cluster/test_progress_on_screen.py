@@ -206,6 +206,9 @@ if __name__ == "__main__":
     with distributed.Client(
         n_workers=1, threads_per_worker=2, dashboard_address=":0", silence_logs=50
     ) as client:
+        if len(sys.argv) > 2:
+            logging.basicConfig()
+            logging.getLogger("dasktune").setLevel(logging.INFO)
         results = tune.Tuner(
             train,
             param_space={"x": tune.grid_search([1.0, 2.0, 3.0, 4.0])},
@@ -217,6 +220,26 @@ if __name__ == "__main__":
 """
 
 
+def unread(kind):
+    """Return the two ends of a terminal or a pipe; the pipe is full."""
+    if kind != "pipe":
+        return os.openpty()
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writes, b"." * 4096)
+    os.set_blocking(writes, True)
+    return reads, writes
+
+
+def environment(term):
+    unset = {"CI", "DASKTUNE_PROGRESS", "COLUMNS", "LINES"}
+    env = {name: value for name, value in os.environ.items() if name not in unset}
+    root = str(Path(__file__).parents[2])
+    return env | {"TERM": term, "PYTHONIOENCODING": "utf-8", "PYTHONPATH": root}
+
+
 @pytest.mark.parametrize(
     "term", ["xterm", *(pytest.param(term, marks=pytest.mark.slow) for term in ("dumb", "pipe"))]
 )
@@ -224,23 +247,13 @@ def test_an_experiment_goes_on_and_ends_while_its_terminal_does_not_read(tmp_pat
     # As after Ctrl-S, in the copy mode of tmux, or in a pager: whoever writes waits.
     script = tmp_path / "script.py"
     script.write_text(STOPPED)
-    reads, writes = os.pipe() if term == "pipe" else os.openpty()
-    if term == "pipe":
-        os.set_blocking(writes, False)
-        with suppress(BlockingIOError):
-            while True:
-                os.write(writes, b"." * 4096)
-        os.set_blocking(writes, True)
-    unset = {"CI", "DASKTUNE_PROGRESS", "COLUMNS", "LINES"}
-    env = {name: value for name, value in os.environ.items() if name not in unset}
-    root = str(Path(__file__).parents[2])
-    env |= {"TERM": term, "PYTHONIOENCODING": "utf-8", "PYTHONPATH": root}
+    reads, writes = unread(term)
     try:
         done = subprocess.run(
             [sys.executable, str(script), str(tmp_path / "runs")],
             stdout=subprocess.PIPE,
             stderr=writes,
-            env=env,
+            env=environment(term),
             timeout=120,
             check=False,
         )
@@ -251,3 +264,30 @@ def test_an_experiment_goes_on_and_ends_while_its_terminal_does_not_read(tmp_pat
         assert len(os.read(reads, 1 << 20)) > 1000
     finally:
         os.close(reads)
+
+
+@pytest.mark.timeout(180)
+def test_an_experiment_goes_on_and_ends_while_a_log_handler_of_the_user_waits(tmp_path):
+    # `logging.basicConfig` writes to the terminal, here a full pipe, and so to nobody.
+    script = tmp_path / "script.py"
+    script.write_text(STOPPED)
+    reads, writes = unread("pipe")
+    with subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path / "runs"), "logs"],
+        stdout=subprocess.PIPE,
+        stderr=writes,
+        env=environment("pipe"),
+    ) as process:
+        try:
+            os.close(writes)
+            # The thread of the handler has written nothing: the pipe is full.
+            assert process.stdout.readline() == b"RETURNED 4 0\n"
+            shown = b""
+            # At its end Python waits for the handlers of logging.
+            while data := os.read(reads, 1 << 16):
+                shown += data
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+            os.close(reads)
+    assert b"INFO:dasktune." in shown

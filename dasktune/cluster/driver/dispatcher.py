@@ -22,6 +22,7 @@ from typing import Any
 import cloudpickle
 from distributed import Client
 
+from dasktune.cluster.connection.portable_plugin import PortablePlugin
 from dasktune.cluster.data.broadcast import BroadcastFailed, ObjectBroadcast
 from dasktune.cluster.data.memory_checkpoints import CheckpointGone, MemoryCheckpoints
 from dasktune.cluster.driver.actor_handle import ActorCallFailed
@@ -350,7 +351,7 @@ class TrialDispatcher:
 
     async def _register(self) -> None:
         for left in reversed(range(_REGISTER_ATTEMPTS)):
-            registering = self._client.register_plugin(self._plugin)
+            registering = self._client.register_plugin(PortablePlugin(self._plugin))
             try:
                 await wait_unless_hung(self._client, registering, deadline_s=_PLUGIN_DEADLINE)
                 break

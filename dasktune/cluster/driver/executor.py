@@ -145,6 +145,8 @@ class DaskTrialExecutor:
         )
         self._dropped = DroppedWorkers(self._growth)
         self._demand = AdaptiveDemand(connection.client, settings.name, self._growth)
+        #: The workers that Dask has paused, as last read.
+        self._paused: set[str] = set()
         #: The resources of each worker, as last reported to the runner.
         self._offers: dict[str, dict[str, float]] = {}
         #: The request of the trials that wait for room, and their number. Replaced as a whole by
@@ -433,6 +435,7 @@ class DaskTrialExecutor:
             self._events.put(error)
 
     def _on_workers(self, workers: Mapping[str, WorkerCapacity]) -> None:
+        self._warn_of_paused(workers)
         admitted = self._admit(workers)
         self._dispatcher.memory.update_workers(admitted)
         for address in self._reservations.update(admitted):
@@ -458,6 +461,18 @@ class DaskTrialExecutor:
                     f"worker {address} has sent no heartbeat for {worker.age:.0f} s: "
                     "it hangs or has lost its connection",
                 )
+
+    def _warn_of_paused(self, workers: Mapping[str, WorkerCapacity]) -> None:
+        """Warn of each worker that Dask has paused since the last reading."""
+        paused = {address for address, worker in workers.items() if worker.status == "paused"}
+        for address in sorted(paused - self._paused):
+            logger.warning(
+                "worker %s is paused, because its memory is nearly full: its trials continue, and no "
+                "other trial starts there until it has room again. If it stays so, give the workers more "
+                "memory (memory_limit), or let the trials use less",
+                address,
+            )
+        self._paused = paused
 
     def _answered(self, address: str) -> float:
         return max(self._dispatcher.answered_at(address), self._pinger.answered_at(address))

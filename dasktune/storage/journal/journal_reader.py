@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
@@ -21,7 +21,7 @@ __all__ = ["HOW_TO_REPAIR", "JournalReader", "check_journal_exists", "read_journ
 
 S = TypeVar("S")
 T = TypeVar("T")
-K = TypeVar("K", int, str)
+K = TypeVar("K", bound=Hashable)
 
 #: Number of remote segments that are fetched together. Segments on a disk are large, so they are
 #: read one at a time.

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import logging
 import sys
+import threading
 from contextlib import redirect_stderr
 from functools import wraps
 
@@ -11,8 +12,10 @@ from progress_kit import Run
 
 from dasktune.progress import PlainLines, Progress
 from dasktune.progress.choose import open_display
+from dasktune.progress.log_relay import relayed_logs
 
 rich = pytest.importorskip("rich")
+pytest.importorskip("rich.live")
 pyte = pytest.importorskip("pyte")
 
 
@@ -69,6 +72,12 @@ def progress(trial_counts, **more):
     )
 
 
+def show(display, progress, trial_counts):
+    """Let a display show a picture, and wait until it is drawn."""
+    display.show(progress, trial_counts)
+    assert display.wait(60)
+
+
 def running(count=3, metric="loss", **config):
     run = Run(metric=metric)
     for n in range(count):
@@ -80,7 +89,7 @@ def running(count=3, metric="loss", **config):
 def test_a_bar_a_line_and_a_table_stay_in_place(live, terminal):
     run = running()
     for _ in range(3):
-        live.show(progress(run.trial_counts), run.trial_counts)
+        show(live, progress(run.trial_counts), run.trial_counts)
     bar, line, head, *rows = terminal.screen()
     assert set(bar) <= {"━", "╸", "╺"}
     assert line.startswith("0/40 trials done · 3 running · 0 errors · best loss 0 (")
@@ -91,7 +100,7 @@ def test_a_bar_a_line_and_a_table_stay_in_place(live, terminal):
 @on_terminal
 def test_resources_have_a_line_of_their_own(live, terminal):
     run = running()
-    live.show(progress(run.trial_counts, usage="2/4 CPUs, 0/1 GPU", workers=2), run.trial_counts)
+    show(live, progress(run.trial_counts, usage="2/4 CPUs, 0/1 GPU", workers=2), run.trial_counts)
     _, line, usage, head, *rows = terminal.screen()
     assert "worker" not in line
     assert usage == "Resources used: 2/4 CPUs, 0/1 GPU on 2 workers"
@@ -102,7 +111,7 @@ def test_resources_have_a_line_of_their_own(live, terminal):
 @on_terminal
 def test_the_last_picture_stays_and_the_rest_stands_below(live, terminal):
     run = running()
-    live.show(progress(run.trial_counts), run.trial_counts)
+    show(live, progress(run.trial_counts), run.trial_counts)
     live.end(progress(run.trial_counts), run.trial_counts, ["Best: it"])
     assert len(terminal.screen()) == 7
     assert terminal.screen()[-1] == "Best: it"
@@ -112,7 +121,7 @@ def test_the_last_picture_stays_and_the_rest_stands_below(live, terminal):
 @on_terminal
 def test_everything_fits_a_terminal_whatever_it_is_called(live, terminal):
     run = running(30, metric="validation/精度/" * 9, **{f"parameter_{n}": "x" * 90 for n in range(9)})
-    live.show(progress(run.trial_counts), run.trial_counts)
+    show(live, progress(run.trial_counts), run.trial_counts)
     assert len(terminal.screen(80, 24)) == 13  # nothing went on in a line of its own
 
 
@@ -121,7 +130,7 @@ def test_a_low_terminal_shows_fewer_trials(monkeypatch, terminal):
     monkeypatch.setenv("LINES", "9")
     display = open_display("rich", terminal)
     run = running(30)
-    display.show(progress(run.trial_counts), run.trial_counts)
+    show(display, progress(run.trial_counts), run.trial_counts)
     display.close()
     assert len(terminal.screen(80, 9)) == 8
 
@@ -129,8 +138,9 @@ def test_a_low_terminal_shows_fewer_trials(monkeypatch, terminal):
 @on_terminal
 def test_names_are_no_markup_and_control_nothing(live, terminal):
     run = running(1, opt="[red]a[/red] :smile:", evil="\x1b]0;hacked\x07")
-    live.show(progress(run.trial_counts), run.trial_counts)
+    show(live, progress(run.trial_counts), run.trial_counts)
     live.print_line("[bold]worker[/bold] :smile: says")
+    assert live.wait(60)
     shown = "\n".join(terminal.screen(120))
     assert "[red]a[/red]" in shown
     assert "[bold]worker[/bold] :smile: says" in shown
@@ -144,13 +154,32 @@ def test_what_is_printed_or_logged_meanwhile_stands_above(live, terminal):
     log.addHandler(handler)
     try:
         run = running()
-        live.show(progress(run.trial_counts), run.trial_counts)
+        show(live, progress(run.trial_counts), run.trial_counts)
         sys.stderr.write("[b]printed[/b]\n")
         log.warning("logged")
-        live.show(progress(run.trial_counts), run.trial_counts)
+        show(live, progress(run.trial_counts), run.trial_counts)
         screen = terminal.screen()
         assert screen[:2] == ["[b]printed[/b]", "logged"]
         assert len(screen) == 8
+        live.close()
+        assert handler.stream is terminal
+    finally:
+        log.removeHandler(handler)
+
+
+@on_terminal
+def test_dasktune_s_own_warnings_stand_above_too(live, terminal):
+    handler = logging.StreamHandler(terminal)
+    log = logging.getLogger("dasktune")
+    log.addHandler(handler)
+    try:
+        run = running()
+        with relayed_logs(60):
+            show(live, progress(run.trial_counts), run.trial_counts)
+            log.warning("logged")
+        show(live, progress(run.trial_counts), run.trial_counts)
+        assert terminal.screen()[0] == "logged"
+        assert len(terminal.screen()) == 7
         live.close()
         assert handler.stream is terminal
     finally:
@@ -162,7 +191,7 @@ def test_the_output_of_who_pipes_it_away_is_left_alone(live, terminal, monkeypat
     output = io.StringIO()
     monkeypatch.setattr(sys, "stdout", output)
     run = running()
-    live.show(progress(run.trial_counts), run.trial_counts)
+    show(live, progress(run.trial_counts), run.trial_counts)
     print("a result")
     assert output.getvalue() == "a result\n"
 
@@ -170,7 +199,7 @@ def test_the_output_of_who_pipes_it_away_is_left_alone(live, terminal, monkeypat
 @on_terminal
 def test_the_cursor_is_never_hidden_for_long(live, terminal):
     run = running()
-    live.show(progress(run.trial_counts), run.trial_counts)
+    show(live, progress(run.trial_counts), run.trial_counts)
     assert terminal.getvalue().rfind("\x1b[?25h") > terminal.getvalue().rfind("\x1b[?25l")
 
 
@@ -199,3 +228,67 @@ def test_nothing_is_drawn_before_there_is_something_to_draw(live, terminal):
     live.close()
     live.show(None, None)
     assert terminal.getvalue() == ""
+
+
+@on_terminal
+def test_a_thread_draws_and_not_who_reports(live, terminal, monkeypatch):
+    threads = set()
+    render = rich.console.Console.render
+
+    def rendered(console, *arguments):
+        threads.add(threading.current_thread().name)
+        return render(console, *arguments)
+
+    monkeypatch.setattr(rich.console.Console, "render", rendered)
+    run = running()
+    show(live, progress(run.trial_counts), run.trial_counts)
+    live.print_line("a result")
+    assert live.wait(60)
+    assert threads == {"dasktune-drawing"}
+    assert terminal.screen()[0] == "a result"
+
+
+@on_terminal
+def test_what_a_slow_drawing_does_not_keep_up_with_is_drawn_together_or_dropped(live, terminal, monkeypatch):
+    go_on, begun, pictures = threading.Event(), threading.Event(), []
+    draw = rich.console.Console.print
+
+    def drawn(console, *arguments, **options):
+        begun.set()
+        assert go_on.wait(60)
+        return draw(console, *arguments, **options)
+
+    monkeypatch.setattr(rich.console.Console, "print", drawn)
+    refresh = rich.live.Live.update
+    monkeypatch.setattr(
+        rich.live.Live,
+        "update",
+        lambda *arguments, **options: pictures.append(refresh(*arguments, **options)),
+    )
+    live.print_line("first")
+    assert begun.wait(60)
+    run = running()
+    for number in range(10_003):
+        live.print_line(f"line {number}")
+        if number < 3:
+            live.show(progress(run.trial_counts), run.trial_counts)
+    go_on.set()
+    assert live.wait(60)
+    shown = terminal.getvalue()
+    assert "line 0" in shown
+    assert "line 9999" in shown
+    assert "line 10000" not in shown
+    assert "[dasktune] 3 lines were not shown: there were too many at once" in shown
+    assert len(pictures) == 1
+
+
+@on_terminal
+def test_a_drawing_that_fails_is_told_with_the_next_line(live, terminal, monkeypatch):
+    def fail(*arguments, **options):
+        raise RuntimeError("no drawing")
+
+    monkeypatch.setattr(rich.console.Console, "print", fail)
+    live.print_line("a")
+    assert live.wait(60)
+    with pytest.raises(RuntimeError, match="no drawing"):
+        live.print_line("b")

@@ -47,7 +47,9 @@ def test_without_early_stopping_it_is_the_grid_search_of_scikit_learn():
     assert ours.n_trials_ == 6
 
 
-@pytest.mark.parametrize("early_stopping", [True, "ASHAScheduler", ASHAScheduler(max_t=8)], ids=["True", "name", "object"])
+@pytest.mark.parametrize(
+    "early_stopping", [True, "ASHAScheduler", ASHAScheduler(max_t=8)], ids=["True", "name", "object"]
+)
 def test_bad_candidates_of_a_grid_are_stopped_early(early_stopping):
     space = {"alpha": [1e-4, 1e-3, 1e-2, 10.0, 100.0], "penalty": ["l2", "l1"]}
     found = TuneGridSearchCV(MODEL, space, early_stopping=early_stopping, max_iters=8, cv=2).fit(X, y)

@@ -93,6 +93,28 @@ def test_it_is_too_late_to_rest_for_whoever_has_ended_or_is_about_to(status: Tri
     assert trial.status is status
 
 
+def test_trials_of_the_user_count_beside_those_of_the_search_algorithm(monkeypatch):
+    lab = Lab()
+    assert lab.experiment.total_trials is None
+    monkeypatch.setattr(type(lab.experiment.search), "total_samples", 2)
+    for _ in range(2):
+        lab.add()
+    assert lab.experiment.total_trials == 2
+    lab.add_for_the_user()
+    assert lab.experiment.total_trials == 3
+    later = Lab()
+    later.experiment.load_state_dict(lab.experiment.state_dict())
+    assert later.experiment.total_trials == 3
+
+
+def test_there_are_never_fewer_trials_in_total_than_exist(monkeypatch):
+    lab = Lab()
+    monkeypatch.setattr(type(lab.experiment.search), "total_samples", 1)
+    for _ in range(3):
+        lab.add()
+    assert lab.experiment.total_trials == 3
+
+
 def test_what_is_saved_for_a_rest_goes_into_the_storage():
     lab = Lab()
     [action] = lab.pause(lab.running())
@@ -454,25 +476,3 @@ def test_a_snapshot_knows_who_rests_who_was_added_and_what_is_held():
         lab.experiment.trial_index.paused_by_user
     )
     assert [one.added for one in other.experiment.trials.values()] == [False, False, True]
-
-
-def test_trials_of_the_user_count_beside_those_of_the_search_algorithm(monkeypatch):
-    lab = Lab()
-    assert lab.experiment.total_trials is None
-    monkeypatch.setattr(type(lab.experiment.search), "total_samples", 2)
-    for _ in range(2):
-        lab.add()
-    assert lab.experiment.total_trials == 2
-    lab.add_for_the_user()
-    assert lab.experiment.total_trials == 3
-    later = Lab()
-    later.experiment.load_state_dict(lab.experiment.state_dict())
-    assert later.experiment.total_trials == 3
-
-
-def test_there_are_never_fewer_trials_in_total_than_exist(monkeypatch):
-    lab = Lab()
-    monkeypatch.setattr(type(lab.experiment.search), "total_samples", 1)
-    for _ in range(3):
-        lab.add()
-    assert lab.experiment.total_trials == 3

@@ -46,7 +46,8 @@ class TuneReportCheckpointCallback(TrainingCallback):  # type: ignore[misc]
     checkpoint_at_end : bool, default=True
         Whether the last result has a checkpoint.
     results_postprocessing_fn : callable, optional
-        Converts the metrics before they are reported.
+        Converts the metrics before they are reported. With ``xgboost.cv`` it gets pairs of a mean
+        and a deviation, as in Ray Tune: ``{"test-logloss": (0.5, 0.01)}``.
 
     Raises
     ------
@@ -84,6 +85,7 @@ class TuneReportCheckpointCallback(TrainingCallback):  # type: ignore[misc]
         self._reporter = BoostingReporter(
             MetricNames(metrics, "XGBoost"), filename, frequency, checkpoint_at_end, results_postprocessing_fn
         )
+        self._wants_pairs, self._wants_all = results_postprocessing_fn is not None, metrics is None
         self._start()
 
     @classmethod
@@ -148,7 +150,20 @@ class TuneReportCheckpointCallback(TrainingCallback):  # type: ignore[misc]
         is_model = isinstance(model, Booster)
         save = partial(_save, model, self._reporter.filename) if is_model else None
         rounds = model.num_boosted_rounds()
-        self._reporter.on_round_end(_last_round(self._history), save, rounds=rounds, last=last)
+        values = self._pairs() if self._wants_pairs and not is_model else _last_round(self._history)
+        self._reporter.on_round_end(values, save, rounds=rounds, last=last)
+
+    def _pairs(self) -> dict[str, Any]:
+        """Return the pairs of a cross-validation for the user's function.
+
+        A selection of metrics may also name means and deviations.
+        """
+        pairs = {
+            f"{data}-{metric}": values[-1]
+            for data, metrics in self._history.items()
+            for metric, values in metrics.items()
+        }
+        return pairs if self._wants_all else {**_last_round(self._history), **pairs}
 
 
 def _save(model: Any, filename: str, directory: str) -> None:

@@ -28,6 +28,27 @@ _PLACED: Final = frozenset(
 )
 
 
+class ResourceUpdater:
+    """The total resources of the workers, with the methods of Ray Tune's class of this name.
+
+    Parameters
+    ----------
+    total : mapping of str to float
+        The amounts by name.
+    """
+
+    def __init__(self, total: Mapping[str, float]) -> None:
+        self._total = total
+
+    def get_num_cpus(self) -> int:
+        """Return the number of whole CPUs."""
+        return int(self._total.get("CPU", 0))
+
+    def get_num_gpus(self) -> int:
+        """Return the number of whole GPUs."""
+        return int(self._total.get("GPU", 0))
+
+
 class ClusterView:
     """A read-only, always current view of the cluster's resources and the trials that share them.
 
@@ -79,6 +100,11 @@ class ClusterView:
     def total_resources(self) -> dict[str, float]:
         """The sum of the workers' resources that other experiments do not use, by resource name."""
         return _sum(self._workers.values())
+
+    @property
+    def _resource_updater(self) -> ResourceUpdater:
+        """The totals, under the name that Ray Tune's examples of allocation functions read."""
+        return ResourceUpdater(self.total_resources)
 
     @property
     def contenders(self) -> list[Trial]:

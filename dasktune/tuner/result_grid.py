@@ -494,7 +494,7 @@ class ResultGrid(Sequence[Result]):
         """Return the cause of the first failure, and where to look, as the end of a sentence."""
         first = next(result for result in self if result.error is not None)
         assert first.error is not None
-        message = first.error.message
+        message = first.error.message.rstrip(".")
         place = without_passwords(self.experiment_path.rstrip("/"))
         file = without_passwords(f"{first.path}/error.txt")
         where = f". Its traceback is in {file}" if first.error.traceback and first.path else ""

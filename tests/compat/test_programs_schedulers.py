@@ -196,6 +196,37 @@ def test_resources_that_change(run_config):
     assert results[0].metrics["cpus"] == 0.5
 
 
+def test_an_allocation_function_like_that_of_ray_tunes_example(run_config):
+    def equal_shares(tune_controller, trial, result, scheduler):
+        first = scheduler._base_trial_resources
+        least = first.required_resources.get("CPU", 0)
+        cpus = tune_controller._resource_updater.get_num_cpus()
+        gpus = tune_controller._resource_updater.get_num_gpus()
+        share = max(least, cpus // len(tune_controller.get_live_trials()))
+        return tune.PlacementGroupFactory([{"CPU": share, "GPU": gpus}])
+
+    class Telling(Slope):
+        def step(self):
+            return {**super().step(), "cpus": self.trial_resources.required_resources["CPU"]}
+
+    results = tune.Tuner(
+        tune.with_resources(Telling, tune.PlacementGroupFactory([{"CPU": 0.5, "GPU": 0}])),
+        param_space={"slope": tune.grid_search([1, 2])},
+        tune_config=tune.TuneConfig(
+            scheduler=ResourceChangingScheduler(
+                base_scheduler=FIFOScheduler(), resources_allocation_function=equal_shares
+            ),
+        ),
+        run_config=run_config(
+            stop={"training_iteration": 4},
+            checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1),
+        ),
+    ).fit()
+    assert [result.metrics["score"] for result in results] == [4, 8]
+    # The first result is reported while both trials are live: each may have one of the two CPUs.
+    assert {row["cpus"] for result in results for row in result.history} == {0.5, 1}
+
+
 def test_distributed_resources_are_named_alike(run_config):
     from dasktune.schedulers import DistributeResources
 

@@ -11,6 +11,7 @@ import random
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import dasktune as tune
@@ -274,3 +275,145 @@ def test_scikit_learn_with_a_searcher(run_config):
         run_config=run_config(),
     )
     assert tuner.fit().get_best_result().metrics["accuracy"] > 0.4
+
+
+class Weights:
+    """An object of the user's own, which JSON cannot hold."""
+
+    def __init__(self, size):
+        self.size = size
+
+
+def with_weights(config):
+    tune.report({"size": config["weights"].size})
+    if Path(config["broken"]).exists():
+        raise RuntimeError("the input is broken")
+
+
+def test_fault_tolerance_of_objects_in_the_space(run_config, tmp_path):
+    broken = tmp_path / "broken"
+    broken.touch()
+
+    def space():
+        return {"broken": str(broken), "weights": tune.grid_search([Weights(1), Weights(2)])}
+
+    assert tune.Tuner(with_weights, param_space=space(), run_config=run_config()).fit().num_errors == 2
+    broken.unlink()
+    path = str(tmp_path / "exp")
+    assert tune.Tuner.can_restore(path)
+    tuner = tune.Tuner.restore(path, trainable=with_weights, param_space=space(), resume_errored=True)
+    results = tuner.fit()
+    assert results.num_errors == 0
+    assert [result.metrics["size"] for result in results] == [1, 2]
+
+
+def test_search_spaces_with_conditions_and_lists(run_config):
+    def pairs():
+        for first in range(5, 7):
+            for second in range(2):
+                yield first, second
+
+    space = {
+        "pair": tune.grid_search(list(pairs())),
+        "below": tune.sample_from(lambda spec: random.randrange(spec.config.pair[0])),
+        "alpha": tune.uniform(100, 200),
+        "beta": tune.sample_from(lambda spec: spec.config.alpha * 2),
+        "layers": [tune.grid_search([16, 64]), tune.grid_search([16, 64])],
+        "constant": "text",
+    }
+    results = tune.Tuner(
+        lambda config: {"score": 1},
+        param_space=space,
+        tune_config=tune.TuneConfig(num_samples=2),
+        run_config=run_config(),
+    ).fit()
+    assert len(results) == 4 * 4 * 2
+    for result in results:
+        assert 0 <= result.config["below"] < result.config["pair"][0]
+        assert result.config["beta"] == 2 * result.config["alpha"]
+        assert result.config["constant"] == "text"
+    layers = [tuple(result.config["layers"]) for result in results]
+    assert {layers.count(both) for both in layers} == {8}
+
+
+class Counted(tune.Trainable):
+    """Reports nothing of its own, and returns the directory that it has written to."""
+
+    def setup(self, config):
+        self.steps = np.zeros(config.get("input_size", 32))
+
+    def step(self):
+        self.steps += 1
+        return {}
+
+    def save_checkpoint(self, tmp_checkpoint_dir):
+        np.save(Path(tmp_checkpoint_dir, "steps.npy"), self.steps)
+        return tmp_checkpoint_dir
+
+    def load_checkpoint(self, tmp_checkpoint_dir):
+        self.steps = np.load(Path(tmp_checkpoint_dir, "steps.npy"))
+
+
+@pytest.mark.parametrize(
+    ("options", "newest", "count"),
+    [
+        # As in Ray Tune, classes are saved at the end by default.
+        ({"checkpoint_frequency": 2}, 5, 3),
+        ({"checkpoint_frequency": 2, "checkpoint_at_end": False}, 4, 2),
+        ({"checkpoint_frequency": 10, "checkpoint_at_end": True}, 5, 1),
+        ({"checkpoint_frequency": 2, "checkpoint_at_end": True, "num_to_keep": 1}, 5, 1),
+    ],
+)
+def test_checkpoints_of_classes(options, newest, count, run_config):
+    config = run_config(stop={"training_iteration": 5}, checkpoint_config=tune.CheckpointConfig(**options))
+    [result] = tune.Tuner(Counted, param_space={"input_size": 4}, run_config=config).fit()
+    with result.checkpoint.as_directory() as directory:
+        assert list(np.load(Path(directory, "steps.npy"))) == [newest] * 4
+    assert len(result.best_checkpoints) == count
+
+
+def test_data_goes_in_and_comes_out(run_config, tmp_path):
+    def train(config, num_epochs=5, data=None):
+        folder = Path(config["place"], "model")
+        folder.mkdir(exist_ok=True)
+        for epoch in range(num_epochs):
+            Path(folder, "epoch").write_text(str(epoch))
+            metrics = {
+                "total": float(data.sum()),
+                "text": "my_metric",
+                "id": tune.get_context().get_trial_id(),
+            }
+            tune.report(metrics=metrics, checkpoint=tune.Checkpoint.from_directory(str(folder)))
+
+    bound = tune.with_parameters(train, num_epochs=3, data=np.ones(1_000_000))
+    [result] = tune.Tuner(bound, param_space={"place": str(tmp_path)}, run_config=run_config()).fit()
+    assert result.metrics["total"] == 1_000_000
+    assert (result.metrics["text"], result.metrics["id"]) == ("my_metric", result.trial_id)
+    with result.checkpoint.as_directory() as directory:
+        assert Path(directory, "epoch").read_text() == "2"
+
+
+def test_results_of_a_stored_experiment_are_analysed(run_config, tmp_path):
+    pytest.importorskip("pandas")
+    tuner = tune.Tuner(
+        checkpointed,
+        param_space={"lr": tune.uniform(0.001, 1), "momentum": 0.9, "epochs": 4},
+        tune_config=tune.TuneConfig(num_samples=3),
+        run_config=run_config(),
+    )
+    tuner.fit()
+    restored = tune.Tuner.restore(str(tmp_path / "exp"), trainable=checkpointed)
+    results = restored.get_results()
+    assert (results.num_errors, results.errors, len(results)) == (0, [], 3)
+    best = results.get_best_result(metric="score", mode="max", scope="all")
+    table = results.get_dataframe(filter_metric="score", filter_mode="max")
+    assert table["score"].max() == max(best.metrics_dataframe["score"])
+    assert list(best.metrics_dataframe[["training_iteration", "time_total_s"]].columns) == [
+        "training_iteration",
+        "time_total_s",
+    ]
+    frames = {result.path: result.metrics_dataframe for result in results}
+    assert all(list(frame["training_iteration"]) == [1, 2, 3, 4] for frame in frames.values())
+    assert best.get_best_checkpoint(metric="score", mode="max").path in {
+        checkpoint.path for checkpoint, _ in best.best_checkpoints
+    }

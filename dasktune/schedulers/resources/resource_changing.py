@@ -125,6 +125,11 @@ class ResourceChangingScheduler(TrialScheduler):
         """The initial request of the first unfinished trial; None if there is none."""
         return next((trial.base_resources for trial in self._view.get_live_trials()), None)
 
+    @property
+    def _base_trial_resources(self) -> PlacementGroupFactory | None:
+        """As `base_trial_resources`: the name that Ray Tune's example of a function reads."""
+        return self.base_trial_resources
+
     def seed(self, seed: SeedSequence) -> None:
         """Seed the base scheduler."""
         self.base_scheduler.seed(seed)

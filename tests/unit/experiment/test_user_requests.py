@@ -94,6 +94,28 @@ def test_it_is_too_late_to_rest_for_whoever_has_ended_or_is_about_to(status: Tri
     assert trial.status is status
 
 
+def test_trials_of_the_user_count_beside_those_of_the_search_algorithm(monkeypatch):
+    lab = Lab()
+    assert lab.experiment.total_trials is None
+    monkeypatch.setattr(type(lab.experiment.search), "total_samples", 2)
+    for _ in range(2):
+        lab.add()
+    assert lab.experiment.total_trials == 2
+    lab.add_for_the_user()
+    assert lab.experiment.total_trials == 3
+    later = Lab()
+    later.experiment.load_state_dict(lab.experiment.state_dict())
+    assert later.experiment.total_trials == 3
+
+
+def test_there_are_never_fewer_trials_in_total_than_exist(monkeypatch):
+    lab = Lab()
+    monkeypatch.setattr(type(lab.experiment.search), "total_samples", 1)
+    for _ in range(3):
+        lab.add()
+    assert lab.experiment.total_trials == 3
+
+
 def test_what_is_saved_for_a_rest_goes_into_the_storage():
     lab = Lab()
     [action] = lab.pause(lab.running())
@@ -481,25 +503,3 @@ def test_a_requested_checkpoint_comes_with_a_later_result_or_alone():
     lab.save(trial, 1, 1)
     assert [record.index for record in trial.checkpoints] == [0, 1]
     assert trial.status is S.RUNNING
-
-
-def test_trials_of_the_user_count_beside_those_of_the_search_algorithm(monkeypatch):
-    lab = Lab()
-    assert lab.experiment.total_trials is None
-    monkeypatch.setattr(type(lab.experiment.search), "total_samples", 2)
-    for _ in range(2):
-        lab.add()
-    assert lab.experiment.total_trials == 2
-    lab.add_for_the_user()
-    assert lab.experiment.total_trials == 3
-    later = Lab()
-    later.experiment.load_state_dict(lab.experiment.state_dict())
-    assert later.experiment.total_trials == 3
-
-
-def test_there_are_never_fewer_trials_in_total_than_exist(monkeypatch):
-    lab = Lab()
-    monkeypatch.setattr(type(lab.experiment.search), "total_samples", 1)
-    for _ in range(3):
-        lab.add()
-    assert lab.experiment.total_trials == 3

@@ -257,6 +257,23 @@ def test_a_cross_validation_reports_means_and_deviations_and_saves_nothing(trees
     assert saved(driver) == []
 
 
+@pytest.mark.parametrize("metrics", [None, {"test-logloss": "test-logloss", "mean": "test-logloss-mean"}])
+def test_a_function_gets_the_pairs_of_a_cross_validation_as_in_ray_tune(metrics: Any):
+    trees, seen = XGBoost(), []
+
+    def process(given: dict[str, Any]) -> dict[str, float]:
+        seen.append(given)
+        mean, _ = given["test-logloss"]
+        return {"test-logloss": mean}
+
+    tables = []
+    callback = trees.Callback(metrics, results_postprocessing_fn=process)
+    driver = run(lambda: tables.append(trees.cv([callback])))
+    assert driver.values("test-logloss") == pytest.approx(list(tables[0]))
+    names = {"train-logloss", "test-logloss"} if metrics is None else set(metrics)
+    assert {frozenset(given) for given in seen} == {frozenset(names)}
+
+
 def test_one_callback_serves_several_trainings(trees):
     callback = trees.Callback()
 

@@ -100,9 +100,12 @@ def test_the_function_sees_the_trials_and_the_cluster():
     assert trial is stage.trials[1]
     assert result == {"training_iteration": 1, "acc": 0.5}
     assert scheduler is stage.scheduler
-    assert scheduler.base_trial_resources == ONE_CPU
+    assert scheduler.base_trial_resources == scheduler._base_trial_resources == ONE_CPU
     assert view.get_live_trials() == stage.trials
     assert view.total_resources == {"CPU": 12, "GPU": 1}
+    # As Ray Tune's example reads them.
+    assert view._resource_updater.get_num_cpus() == 12
+    assert view._resource_updater.get_num_gpus() == 1
     assert view.claimed_by(stage.trials) == {"CPU": 4}
     assert view.fits(trial, cpus(5))
     assert not view.fits(trial, cpus(6))

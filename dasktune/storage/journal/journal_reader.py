@@ -165,8 +165,8 @@ class JournalReader:
         if newest != end.epoch or not newest:
             return newest == end.epoch
         header = self._header(newest)
-        self._position = self.start = header.after.position
-        self._identity = end.journal
+        # The earlier reader has read, or skipped, what precedes its end: that is only counted.
+        self._position, self.start, self._identity = header.after.position, end.position, end.journal
         for _ in self._epoch(header, found[newest], None):
             pass
         return self.end == end

@@ -94,9 +94,7 @@ class LedgerEntry:
         self.gpus = worker.gpus
         #: The worker's resources other than CPU and memory, which other workers may lack.
         self.special = tuple(kind for kind in worker.resource_names if kind not in ("CPU", "memory"))
-        self._totals = [
-            (kind, worker.total(kind), worker.used.get(kind, 0)) for kind in worker.resource_names
-        ]
+        self._totals = [(kind, worker.total(kind), worker.for_trials(kind)) for kind in worker.resource_names]
         self.recompute_free()
 
     def recompute_free(self) -> None:
@@ -106,8 +104,8 @@ class LedgerEntry:
         free = []
         #: Used fraction of the worker's most used resource, from 0 to 1.
         self.fill = 0.0
-        for kind, total, others in self._totals:
-            left = max(0.0, round(total - held.amounts.get(kind, 0) - others, PLACES))
+        for kind, total, ours in self._totals:
+            left = max(0.0, round(ours - held.amounts.get(kind, 0), PLACES))
             free.append((kind, left))
             if 0 < total < inf:
                 self.fill = max(self.fill, 1 - left / total)

@@ -43,6 +43,7 @@ from dasktune.cluster.resources.adaptive_demand import (
 )
 from dasktune.cluster.resources.dropped_workers import DroppedWorkers
 from dasktune.cluster.resources.insufficient import InsufficientResources
+from dasktune.cluster.sharing.share_reporter import ShareReporter, WaitingTrials
 from dasktune.errors import ClusterError
 from dasktune.placement import Ledger, WorkerCapacity
 from dasktune.runner.ports import Clock
@@ -158,6 +159,7 @@ class DaskTrialExecutor:
         self._failed_starts = 0
         self._backoff = RetrySchedule(inf, seed=settings.name)
         self._dispatcher = self._new_dispatcher(payload)
+        self._share = self._new_share()
         self._pinger = Pinger(connection.client)
         self._monitor = self._new_monitor(scheduler_wait)
         self._monitor_task: asyncio.Task[None] | None = None
@@ -178,6 +180,19 @@ class DaskTrialExecutor:
             release=self._release,
             on_failure=self._on_failure,
             on_crash=self._events.put,
+            on_share=lambda: self._monitor.read_at_once(),
+            may_repeat=self._reservations.may_repeat,
+        )
+
+    def _new_share(self) -> ShareReporter:
+        return ShareReporter(
+            self._client,
+            name=self._settings.name,
+            label=self._settings.label,
+            weight=self._settings.weight,
+            priority=self._settings.priority,
+            waiting=lambda: self._reservations.with_ledger(self._waiting_trials),
+            enabled=self._settings.leases,
         )
 
     def _new_monitor(self, scheduler_wait: float) -> WorkerMonitor:
@@ -189,7 +204,8 @@ class DaskTrialExecutor:
             on_workers=self._on_workers,
             on_removed=self._on_removed,
             on_disconnect=self._on_disconnect,
-            on_reconnect=self._dispatcher.open,
+            on_reconnect=self._on_reconnect,
+            share=self._share,
         )
 
     # The port
@@ -206,8 +222,7 @@ class DaskTrialExecutor:
         if fits or self._running:
             self._insufficient.reset()
         else:
-            now = time.monotonic()
-            self._reservations.with_ledger(lambda ledger, _: self._insufficient.check(request, ledger, now))
+            self._reservations.with_ledger(partial(self._check_shortage, request, time.monotonic()))
         return fits
 
     def worker_resources(self) -> Mapping[str, Mapping[str, float]]:
@@ -220,6 +235,8 @@ class DaskTrialExecutor:
         if before is None and request is not None:
             # Later changes are shown at the next reading of the workers.
             self._loop_calls.call_soon(self._show_demand)
+        if (before is None) != (request is None) and self._share.others:
+            self._loop_calls.call_soon(self._share.report_soon)
 
     def can_prefetch(self, request: PlacementGroupFactory) -> bool:
         """Whether a trial with this request can be queued behind a short one."""
@@ -395,12 +412,24 @@ class DaskTrialExecutor:
 
     # On the client's loop
 
+    def _check_shortage(self, request: PlacementGroupFactory, now: float, ledger: Ledger, _: int) -> None:
+        totals: dict[str, float] = {}
+        for worker in ledger.workers.values():
+            for kind, amount in worker.resources.items():
+                totals[kind] = totals.get(kind, 0) + amount
+        self._insufficient.check(request, ledger, now, holders=self._share.holders(totals))
+
     async def _open(self) -> None:
-        await self._dispatcher.open()
+        await self._on_reconnect()
         self._monitor.open()
         await self._monitor.read()
         self._monitor_task = asyncio.get_running_loop().create_task(self._monitor.run())
         self._monitor_task.add_done_callback(self._on_monitor_end)
+
+    async def _on_reconnect(self) -> None:
+        await self._dispatcher.open()
+        # A scheduler that was restarted lacks the plugin.
+        await self._share.register()
 
     def _start_run(self, run: TrialRun) -> None:
         # The runner's thread made the reservation some time ago. If a worker was removed in between
@@ -414,6 +443,7 @@ class DaskTrialExecutor:
         self._demand.close()
         self._pinger.close()
         await self._dispatcher.close()
+        await self._share.close()
         for task in (self._monitor_task, self._probe_task):
             if task is not None:
                 task.cancel()
@@ -436,6 +466,9 @@ class DaskTrialExecutor:
         self._dropped.check(asyncio.get_running_loop().time())
         self._show_demand()
         self._report_capacity()
+        if self._share.others and self._waiting[0] is not None:
+            # There may be room now that was another experiment's.
+            self.wake()
         if any(worker.status == "unchecked" for worker in admitted.values()):
             self._monitor.read_soon()
         silence = self._settings.heartbeat_timeout
@@ -461,6 +494,11 @@ class DaskTrialExecutor:
             self._demand.show(None)
             return
         self._demand.show(self._reservations.with_ledger(partial(self._missing_demand, request, count)))
+
+    def _waiting_trials(self, ledger: Ledger, _: int) -> WaitingTrials:
+        request, count = self._waiting
+        kinds = {kind for worker in ledger.workers.values() for kind in worker.resources}
+        return WaitingTrials(request=request, number=count, kinds=kinds, closed=ledger.closed)
 
     def _report_capacity(self) -> None:
         """Report the workers' resources if they have changed.

@@ -75,7 +75,7 @@ def _scheduler_side(
     return summary
 
 
-async def list_workers(client: Any, own_prefix: str = "") -> dict[str, WorkerCapacity]:
+async def list_workers(client: Any) -> dict[str, WorkerCapacity]:
     """Read all workers from the scheduler in one call.
 
     It must be awaited on the client's own loop. The function is sent to the scheduler by value,
@@ -85,15 +85,13 @@ async def list_workers(client: Any, own_prefix: str = "") -> dict[str, WorkerCap
     ----------
     client : distributed.Client
         A connected client.
-    own_prefix : str, default=""
-        Prefix of the keys of the driver's own tasks, whose resources are not counted as used.
 
     Returns
     -------
     dict
         The workers by address, in the scheduler's order.
     """
-    workers, _ = await read_cluster(client, own_prefix)
+    workers, _ = await read_cluster(client, "")
     return workers
 
 
@@ -109,7 +107,8 @@ async def read_cluster(
     client : distributed.Client
         A connected client.
     own_prefix : str
-        As for :func:`list_workers`.
+        Prefix of the keys of the driver's own tasks, whose resources are not counted as used; empty
+        for none.
     demand : mapping, optional
         The experiment's demand, see
         :meth:`~dasktune.cluster.sharing.share_reporter.ShareReporter.demand`.

@@ -4,7 +4,8 @@ The demand is part of the reading of the workers, so an experiment that is alone
 makes no additional call. If there are others, the begin and the end of waiting are reported at
 once, by a small call.
 
-All methods run on the client's event loop.
+All methods run on the client's event loop, except that the runner's thread may call `holders` and
+read `others`. The loop replaces both values as a whole.
 """
 
 from __future__ import annotations

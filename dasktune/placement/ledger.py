@@ -237,12 +237,8 @@ class Ledger:
         placement : Placement
             The return value of :meth:`place`.
         """
-        return any(
-            account.allocations.amounts.get(kind, 0) > account.worker.for_trials(kind) + EPSILON
-            for address in placement.addresses
-            if (account := self._entries.get(address)) is not None
-            for kind in placement.claim_on(address).resources
-        )
+        entries = (self._entries.get(bundle.address) for bundle in placement.bundles)
+        return any(entry is not None and entry.is_exceeded for entry in entries)
 
     def may_repeat(self, placement: Placement) -> bool:
         """Whether the resources of a released placement are still there for another trial.

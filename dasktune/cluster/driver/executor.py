@@ -192,7 +192,7 @@ class DaskTrialExecutor:
             weight=self._settings.weight,
             priority=self._settings.priority,
             waiting=lambda: self._reservations.with_ledger(self._waiting_trials),
-            enabled=self._settings.leases,
+            enabled=self._settings.leases and not self._connection.embedded,
         )
 
     def _new_monitor(self, scheduler_wait: float) -> WorkerMonitor:
@@ -428,8 +428,7 @@ class DaskTrialExecutor:
 
     async def _on_reconnect(self) -> None:
         await self._dispatcher.open()
-        # A scheduler that was restarted lacks the plugin.
-        await self._share.register()
+        self._share.on_reconnect()
 
     def _start_run(self, run: TrialRun) -> None:
         # The runner's thread made the reservation some time ago. If a worker was removed in between

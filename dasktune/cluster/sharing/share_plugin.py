@@ -205,7 +205,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
 
     # Calls of the drivers
 
-    def exchange(self, name: str, demand: Mapping[str, Any]) -> dict[str, Any] | None:
+    def exchange(self, name: str, demand: Mapping[str, Any]) -> dict[str, Any]:
         """Take an experiment's demand, which comes with its reading of the workers.
 
         Parameters
@@ -218,9 +218,9 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
 
         Returns
         -------
-        dict or None
+        dict
             ``others``: the number of other experiments. ``holders``: the names of other experiments
-            and what they hold, if there is not room for all. None after an error.
+            and what they hold, if there is not room for all.
         """
         self.calls += 1
         try:
@@ -233,14 +233,12 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
                 self._make_plan(asker=one)
             elif self._has_changed:
                 self._note_change()
-            return {
-                "others": len(others),
-                "holders": [] if self.plan is None else self._holders(others),
-            }
+            holders = [] if self.plan is None else self._holders(others)
         except Exception:
-            # Without an answer the driver uses whatever is free.
+            # A bug here must not disturb the driver. It uses whatever is free.
             logger.exception("the cluster could not be shared between experiments")
-            return None
+            self.plan, others, holders = None, [], []
+        return {"others": len(others), "holders": holders}
 
     def withheld(self, name: str, worker: Any, used: Mapping[str, float]) -> dict[str, float]:
         """Return what a worker has free that is reserved for other experiments.

@@ -30,6 +30,9 @@ logger = logging.getLogger(__name__)
 #: Seconds that a call to the scheduler may take.
 _DEADLINE: Final = 10.0
 
+#: Least seconds between two attempts to register the plugin on the same scheduler.
+_REGISTER_INTERVAL: Final = 60.0
+
 #: Least seconds between two reports of the demand that are not part of a reading.
 _PAUSE: Final = 0.02
 
@@ -90,7 +93,8 @@ class ShareReporter:
     waiting : callable
         Returns the trials that wait now.
     enabled : bool, default=True
-        Whether the experiment takes part. Without leases the scheduler does not know what it holds.
+        Whether the experiment takes part. It does not on a cluster of its own, nor without leases:
+        the scheduler then does not know what it holds.
     """
 
     def __init__(
@@ -115,11 +119,12 @@ class ShareReporter:
         self._holders: list[tuple[str, dict[str, float]]] = []
         self._has_news = False
         self._task: asyncio.Task[None] | None = None
+        #: When the plugin may be registered again, on the loop's clock.
+        self._register_at = 0.0
+        self._registering: asyncio.Task[None] | None = None
 
     async def register(self) -> None:
         """Register the plugin on the scheduler. It stays there, because other drivers use it."""
-        if not self._enabled:
-            return
         # The modules are never unregistered, because another experiment of this process may need
         # the registrations at this moment.
         cloudpickle.register_pickle_by_value(fair_share)
@@ -150,9 +155,23 @@ class ShareReporter:
         }
 
     def on_answer(self, answer: Mapping[str, Any] | None) -> None:
-        """Keep the plugin's answer to a reading; None if the scheduler has no plugin."""
+        """Keep the plugin's answer to a reading; None if the scheduler has no plugin.
+
+        The plugin is then registered in the background. Pickling it takes some milliseconds, so
+        experiments that find it on the scheduler do not send it again.
+        """
         self.others = 0 if answer is None else int(answer["others"])
         self._holders = [] if answer is None else [(name, held) for name, held in answer["holders"]]
+        if answer is not None or not self._enabled:
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() > self._register_at:
+            self._register_at = loop.time() + _REGISTER_INTERVAL
+            self._registering = loop.create_task(self.register())
+
+    def on_reconnect(self) -> None:
+        """Note that the scheduler may be a new one, without the plugin."""
+        self._register_at = 0.0
 
     def report_soon(self) -> None:
         """Report the demand now, if other experiments share the cluster."""
@@ -164,8 +183,9 @@ class ShareReporter:
 
     async def close(self) -> None:
         """Report that the experiment has ended, if other experiments share the cluster."""
-        if self._task is not None:
-            self._task.cancel()
+        for task in (self._task, self._registering):
+            if task is not None:
+                task.cancel()
         if self.others and self._client.status == "running":
             await self._note(None)
 

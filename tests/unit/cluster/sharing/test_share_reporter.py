@@ -26,6 +26,7 @@ class FakeClient:
 
     def __init__(self, *, has_plugin: bool = True, is_broken: bool = False) -> None:
         self.notes: list[tuple[str, Any]] = []
+        self.registered = 0
         self.is_broken = is_broken
         plugin = SimpleNamespace(note=lambda name, demand: self.notes.append((name, demand)))
         self.scheduler = SimpleNamespace(plugins={PLUGIN_NAME: plugin} if has_plugin else {})
@@ -36,6 +37,7 @@ class FakeClient:
         function(*arguments, dask_scheduler=self.scheduler)
 
     async def register_plugin(self, plugin: Any) -> None:
+        self.registered += 1
         raise RuntimeError("plugins are disabled")
 
 
@@ -58,10 +60,16 @@ def test_the_demand_has_what_workers_declare_only() -> None:
     }
 
 
-def test_without_leases_an_experiment_takes_no_part() -> None:
-    share = reporter(FakeClient(), enabled=False)
-    assert share.demand() is None
-    asyncio.run(share.register())  # the client would raise
+def test_an_experiment_that_takes_no_part_reports_and_registers_nothing() -> None:
+    async def work() -> None:
+        client = FakeClient()
+        share = reporter(client, enabled=False)
+        assert share.demand() is None
+        share.on_answer(None)
+        await share.close()
+        assert client.registered == 0
+
+    asyncio.run(work())
 
 
 def test_a_plugin_that_cannot_be_registered_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
@@ -70,13 +78,31 @@ def test_a_plugin_that_cannot_be_registered_does_no_harm(caplog: pytest.LogCaptu
     assert "not shared fairly" in caplog.text
 
 
+def test_the_plugin_is_registered_where_it_is_missing_and_again_on_a_new_scheduler() -> None:
+    async def work() -> None:
+        client = FakeClient()
+        share = reporter(client)
+        share.on_answer({"others": 0, "holders": []})
+        await asyncio.sleep(0)
+        assert client.registered == 0
+        for _ in range(3):
+            share.on_answer(None)
+            await asyncio.sleep(0.001)
+        assert client.registered == 1
+        share.on_reconnect()
+        share.on_answer(None)
+        while client.registered < 2:
+            await asyncio.sleep(0.001)
+        await share.close()
+
+    asyncio.run(work())
+
+
 def test_an_experiment_alone_makes_no_call() -> None:
     async def work() -> None:
         client = FakeClient()
         share = reporter(client)
         share.on_answer({"others": 0, "holders": []})
-        share.report_soon()
-        share.on_answer(None)
         share.report_soon()
         await asyncio.sleep(0)
         await share.close()

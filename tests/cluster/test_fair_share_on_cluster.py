@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from cluster_kit import (
     PATIENCE,
+    Fleet,
     assert_clean,
     driver_settings,
     fitting,
@@ -253,6 +254,43 @@ def test_experiments_run_although_the_plugin_is_missing(
             until(lambda: begun(tmp_path)["second"] >= before + 8)
             (tmp_path / "stop-second").touch()
             assert "ERROR" not in statuses(second.result(PATIENCE))
+
+
+def test_an_experiment_that_may_use_one_worker_only_begins_there(client: Client, tmp_path: Path) -> None:
+    address = client.scheduler.address
+    allowed = [sorted(client.scheduler_info(n_workers=-1)["workers"])[-1]]
+    with stopping(tmp_path, "everywhere", "there"), fitting(endless(tmp_path, address, "everywhere")):
+        until(lambda: begun(tmp_path)["everywhere"] >= 8)
+        with fitting(endless(tmp_path, address, "there", workers=allowed)):
+            until(lambda: begun(tmp_path)["there"] >= 6)
+            (tmp_path / "stop-there").touch()
+        (tmp_path / "stop-everywhere").touch()
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_comes_back_shares_its_cluster_again(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.keep(2)
+    first, second = (endless(tmp_path, fleet.address, name) for name in ("first", "second"))
+    with stopping(tmp_path, "first", "second"), fitting(first):
+        until(lambda: begun(tmp_path)["first"] >= 3)
+        kill(fleet.scheduler)
+        for worker in fleet.workers:
+            kill(worker)
+        fleet.start_scheduler()
+        fleet.keep(2)
+        before = begun(tmp_path)["first"]
+        until(lambda: begun(tmp_path)["first"] >= before + 3)
+        # The first driver has registered the plugin again.
+        with fleet.client() as client:
+            until(
+                lambda: (
+                    PLUGIN_NAME in client.run_on_scheduler(lambda dask_scheduler: [*dask_scheduler.plugins])
+                )
+            )
+        with fitting(second):
+            until(lambda: begun(tmp_path)["second"] >= 3)
+            (tmp_path / "stop-second").touch()
+        (tmp_path / "stop-first").touch()
 
 
 def gated(config: dict[str, Any]) -> dict[str, int]:

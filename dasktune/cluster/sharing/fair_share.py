@@ -123,6 +123,9 @@ class SharePlan(NamedTuple):
         ``{address: amounts}``: what is dealt to none. Every experiment may use it.
     startable : dict
         ``{name: addresses}``: the workers on which each experiment can start a trial now.
+    spread : dict
+        ``{name: [{address: amounts}]}``: where each experiment can start trials on several workers
+        now.
     contended : bool
         Whether some experiment cannot start at once all that it requests. Otherwise no experiment
         needs to be limited.
@@ -131,6 +134,7 @@ class SharePlan(NamedTuple):
     granted: dict[str, dict[str, dict[str, float]]]
     left: dict[str, dict[str, float]]
     startable: dict[str, set[str]]
+    spread: dict[str, list[dict[str, dict[str, float]]]]
     contended: bool
 
     def allowed(self, name: str, address: str) -> dict[str, float] | None:
@@ -319,6 +323,7 @@ class _Dealer:
                         _take(self._free[address], held)
         self._granted: dict[str, dict[str, dict[str, float]]] = {one.name: {} for one in contenders}
         self._startable: dict[str, set[str]] = {one.name: set() for one in contenders}
+        self._spread: dict[str, list[dict[str, dict[str, float]]]] = {one.name: [] for one in contenders}
         self._contended = False
         self._sizes: dict[Any, float] = {}
         self._orders: dict[Any, list[str]] = {}
@@ -338,7 +343,7 @@ class _Dealer:
                 self._deal_request(hand)
             self._enqueue(queue, number, hand)
         left = {a: {k: max(0.0, v) for k, v in room.items()} for a, room in self._rooms.items()}
-        return SharePlan(self._granted, left, self._startable, self._contended)
+        return SharePlan(self._granted, left, self._startable, self._spread, self._contended)
 
     def _enqueue(self, queue: list[tuple[float, float, int]], number: int, hand: _Hand) -> None:
         while hand.requests and (hand.trials <= 0 or not any(hand.requests[0].bundles)):
@@ -367,12 +372,16 @@ class _Dealer:
         if found is None:
             hand.next_request()
             return
+        places: dict[str, dict[str, float]] = {}
         for address, needs in found:
             _take(self._rooms[address], needs)
             _take(self._free[address], needs)
+            _take(places.setdefault(address, {}), needs, -1)
             self._grant(hand.name, address, needs)
-            if starts:
-                self._startable[hand.name].add(address)
+        if starts:
+            self._startable[hand.name].update(places)
+            if len(places) > 1:
+                self._spread[hand.name].append(places)
         hand.share += self._size_of(request.bundles)
         hand.trials -= 1
         if len(found) > 1 and request.trials - hand.trials >= _MOST_SPREAD:

@@ -125,6 +125,10 @@ class _SharingExperiment:
         self.unused: dict[str, float] = {}
         #: Until when nothing is reserved on a worker.
         self.voided: dict[str, float] = {}
+        #: Where it can start trials on several workers by the last plan: amounts by address.
+        self.spread: list[dict[str, dict[str, float]]] = []
+        #: The leases that an actor is still to acquire for such a trial, and until when.
+        self.expected: dict[str, tuple[dict[str, dict[str, float]], float]] = {}
 
 
 class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
@@ -175,6 +179,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             if known is not None:
                 known.held += dominant_share(lease.needs, self._totals)
                 known.unused.pop(lease.address, None)
+                self._expect_rest(known, lease)
         else:
             ended = self.leases.get(name, {}).pop(key, None)
             if ended is None:
@@ -183,7 +188,20 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
                 del self.leases[name]
             if known is not None:
                 known.held = max(0.0, known.held - dominant_share(ended.needs, self._totals))
+                known.expected.pop(actor, None)
         self._note_change()
+
+    def _expect_rest(self, one: _SharingExperiment, lease: _Lease) -> None:
+        """Keep the other workers of a trial free, because it acquires one lease after another."""
+        if lease.actor in one.expected:
+            one.expected[lease.actor][0].pop(lease.address, None)
+            return
+        for places in one.spread:
+            if lease.address in places:
+                one.spread.remove(places)
+                rest = {address: needs for address, needs in places.items() if address != lease.address}
+                one.expected[lease.actor] = rest, monotonic() + _UNUSED
+                return
 
     def add_worker(self, scheduler: Any, worker: str) -> None:
         """Note that the cluster has changed."""
@@ -367,6 +385,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         self.plan = plan if plan is not None and plan.contended else None
         for one in self.experiments.values():
             one.held = self._held_share(one.name)
+            one.spread = [] if plan is None else plan.spread[one.name]
             if self.plan is None:
                 one.unused.clear()
             else:
@@ -381,6 +400,9 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         trials: dict[str, list[tuple[str, dict[str, float]]]] = {}
         for lease in self.leases.get(one.name, {}).values():
             trials.setdefault(lease.actor, []).append((lease.address, lease.needs))
+        one.expected = {actor: rest for actor, rest in one.expected.items() if rest[1] > now}
+        for actor, (rest, _) in one.expected.items():
+            trials.setdefault(actor, []).extend(rest.items())
         one.voided = {address: until for address, until in one.voided.items() if until > now}
         return Contender(
             one.name,

@@ -202,6 +202,7 @@ def test_bundles_that_can_start_on_two_workers_do_not_wait_for_one() -> None:
     first = Contender("a", holdings=held("x", "y"))
     plan = plan_shares({"x": {"CPU": 2}, "y": {"CPU": 2}}, [first, Contender("b", requests=wants(1, *TWO))])
     assert plan.startable["b"] == {"x", "y"}
+    assert plan.spread == {"a": [], "b": [{"x": {"CPU": 1}, "y": {"CPU": 1}}]}
 
 
 def test_bundles_that_must_spread_reserve_several_workers() -> None:

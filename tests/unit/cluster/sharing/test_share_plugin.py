@@ -195,6 +195,40 @@ def test_room_that_the_driver_has_not_read_of_stays_reserved(two: Scheduler) -> 
     assert two.read("a", waits=8)["withheld"] == {}
 
 
+def test_the_further_workers_of_a_trial_stay_free_until_it_holds_them(two: Scheduler) -> None:
+    pair = {"requests": [([CPU, CPU], "STRICT_SPREAD", 1)]}
+    for key in list(two.plugin.leases["a"]):
+        two.release(key)
+    two.read("b", priority=1, **pair)
+    two.advance(0.1)
+    assert two.read("a", waits=8)["withheld"] == {"x": 1, "y": 1}
+    first = two.hold("b", "x", 1)
+    # By its last report it still waits for the trial that it is starting. Now it waits for none.
+    two.read("b", priority=1)
+    two.advance(0.1)
+    assert two.read("a", waits=8)["withheld"] == {"y": 1}
+    second = two.hold("b", "y", 1)
+    two.advance(0.1)
+    assert two.read("a", waits=8)["withheld"] == {}
+    two.release(second)
+    two.release(first)
+    two.advance(0.1)
+    assert two.read("a", waits=8)["withheld"] == {}
+
+
+def test_a_further_worker_that_is_not_acquired_is_free_again(two: Scheduler) -> None:
+    pair = {"requests": [([CPU, CPU], "STRICT_SPREAD", 1)]}
+    for key in list(two.plugin.leases["a"]):
+        two.release(key)
+    two.read("b", priority=1, **pair)
+    two.hold("b", "x", 1)
+    two.read("b", priority=1)
+    two.advance(0.1)
+    assert two.read("a", waits=8)["withheld"] == {"y": 1}
+    two.advance(2.5)
+    assert two.read("a", waits=8)["withheld"] == {}
+
+
 def test_a_killed_driver_is_forgotten_with_its_client(two: Scheduler) -> None:
     two.read("b", waits=8)
     assert two.read("a", waits=8)["withheld"]

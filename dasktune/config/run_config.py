@@ -120,8 +120,15 @@ class RunConfig:
         :class:`~dasktune.WorkerInfo` that returns whether it may. It also applies to workers that
         join later. All workers by default.
     priority : float, default=0
-        Dask's priority of the experiment's tasks; tasks with a higher one run first. It matters
-        while a trial waits for a worker that is busy with other tasks.
+        Dask's priority of the experiment's tasks; tasks with a higher one run first. Among the
+        experiments on one cluster it is a strict class: an experiment with a higher priority gets
+        all that it requests before one with a lower priority starts another trial. The lower one
+        starves as long as the higher one has trials to run. Running trials are not interrupted.
+    weight : float, default=1.0
+        The experiment's share of the cluster relative to other experiments of the same priority. An
+        experiment of weight 2 gets twice the share of one of weight 1 if both have enough trials.
+        What one experiment does not request the others use. Shares need leases, so workers must
+        declare their resources to Dask; see `declare_resources`.
     declare_resources : bool, default=True
         Declare resources of workers to Dask, so that Dask accounts for what trials use: one ``CPU``
         for each thread where a worker declares none, and its GPUs as ``GPU`` where it declares
@@ -179,6 +186,7 @@ class RunConfig:
     queue_trials: bool | None = None
     workers: WorkerFilter = None
     priority: float = 0
+    weight: float = 1.0
     declare_resources: bool = True
     dashboard: bool | int | None = None
     dashboard_controls: bool = False
@@ -207,6 +215,9 @@ class RunConfig:
         priority = None if isinstance(self.priority, bool) else number(self.priority)
         finite = priority is not None and isfinite(priority)
         check(finite, "priority", "a finite number", self.priority)
+        weight = None if isinstance(self.weight, bool) else number(self.weight)
+        positive = weight is not None and isfinite(weight) and weight > 0
+        check(positive, "weight", "a positive finite number", self.weight)
         check_bool("declare_resources", self.declare_resources)
         self._check_servers()
 

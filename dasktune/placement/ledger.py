@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 from dasktune.placement.bin_packing import WorkerPool, assign_request
 from dasktune.placement.capacity_table import capacity_table
+from dasktune.placement.devices import EPSILON
 from dasktune.placement.ledger_entry import Allocations, LedgerEntry, capacity_when_idle
 from dasktune.placement.placement import PlacedBundle, Placement
 from dasktune.placement.worker import WorkerCapacity
@@ -228,6 +229,36 @@ class Ledger:
         """
         return dict(self._entries[address].free.amounts).get(kind, 0.0)
 
+    def exceeds(self, placement: Placement) -> bool:
+        """Whether trials hold more than they may on some worker of a placement.
+
+        Parameters
+        ----------
+        placement : Placement
+            The return value of :meth:`place`.
+        """
+        entries = (self._entries.get(bundle.address) for bundle in placement.bundles)
+        return any(entry is not None and entry.is_exceeded for entry in entries)
+
+    def may_repeat(self, placement: Placement) -> bool:
+        """Whether the resources of a released placement are still there for another trial.
+
+        Parameters
+        ----------
+        placement : Placement
+            The return value of :meth:`place`, after :meth:`release`.
+        """
+        return all(
+            address in self._entries and self.free(address, kind) + EPSILON >= amount
+            for address in placement.addresses
+            for kind, amount in placement.claim_on(address).resources.items()
+        )
+
+    @property
+    def closed(self) -> list[str]:
+        """The addresses of the workers that accept no trial now."""
+        return [address for address, account in self._entries.items() if account.pool is None]
+
     def available_resources(self) -> dict[str, dict[str, float]]:
         """Return the resources of each worker that accepts trials, before our own allocations.
 
@@ -335,6 +366,7 @@ class Ledger:
             and one.memory_limit == other.memory_limit
             and one.devices == other.devices
             and one.used == other.used
+            and one.withheld == other.withheld
             and one.resources == other.resources
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 from math import inf
 
 from dasktune.placement.bin_packing import WorkerPool
-from dasktune.placement.devices import add_load, pick_gpus
+from dasktune.placement.devices import EPSILON, add_load, pick_gpus
 from dasktune.placement.free_capacity import PLACES, FreeCapacity
 from dasktune.placement.worker import WorkerCapacity
 
@@ -74,6 +74,7 @@ class LedgerEntry:
         "fill",
         "free",
         "gpus",
+        "is_exceeded",
         "number",
         "pool",
         "special",
@@ -94,9 +95,7 @@ class LedgerEntry:
         self.gpus = worker.gpus
         #: The worker's resources other than CPU and memory, which other workers may lack.
         self.special = tuple(kind for kind in worker.resource_names if kind not in ("CPU", "memory"))
-        self._totals = [
-            (kind, worker.total(kind), worker.used.get(kind, 0)) for kind in worker.resource_names
-        ]
+        self._totals = [(kind, worker.total(kind), worker.for_trials(kind)) for kind in worker.resource_names]
         self.recompute_free()
 
     def recompute_free(self) -> None:
@@ -106,8 +105,13 @@ class LedgerEntry:
         free = []
         #: Used fraction of the worker's most used resource, from 0 to 1.
         self.fill = 0.0
-        for kind, total, others in self._totals:
-            left = max(0.0, round(total - held.amounts.get(kind, 0) - others, PLACES))
+        #: Whether trials hold more of some resource than they may: others use it, or are to get it.
+        self.is_exceeded = False
+        for kind, total, ours in self._totals:
+            rest = round(ours - held.amounts.get(kind, 0), PLACES)
+            if rest < -EPSILON:
+                self.is_exceeded = True
+            left = max(0.0, rest)
             free.append((kind, left))
             if 0 < total < inf:
                 self.fill = max(self.fill, 1 - left / total)

@@ -42,6 +42,8 @@ class WorkerCapacity:
     used : mapping, default={}
         Amounts in use according to the Dask scheduler. Leases of other experiments are included,
         those of this experiment are not.
+    withheld : mapping, default={}
+        Free amounts that are reserved for other experiments at the moment.
     devices : tuple of str, default=()
         The GPUs assigned to it, by their names in ``CUDA_VISIBLE_DEVICES``.
     status : str, default="running"
@@ -74,6 +76,7 @@ class WorkerCapacity:
     nthreads: int = 1
     resources: Mapping[str, float] = field(default_factory=dict)
     used: Mapping[str, float] = field(default_factory=dict)
+    withheld: Mapping[str, float] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     status: str = "running"
     age: float = 0.0
@@ -131,6 +134,8 @@ class WorkerCapacity:
     def available(self) -> dict[str, float]:
         """The amount of each resource that other experiments do not use.
 
+        What is only withheld is included, because it changes often: see :meth:`for_trials`.
+
         Examples
         --------
         >>> worker = WorkerCapacity(address="a", nthreads=4, used={"CPU": 1}, memory_limit=9)
@@ -138,6 +143,22 @@ class WorkerCapacity:
         {'CPU': 3, 'memory': 9}
         """
         return {kind: max(0, self.total(kind) - self.used.get(kind, 0)) for kind in self.resource_names}
+
+    def for_trials(self, kind: str) -> float:
+        """Return the amount of a resource that trials may use now.
+
+        Parameters
+        ----------
+        kind : str
+            Name of the resource.
+
+        Examples
+        --------
+        >>> worker = WorkerCapacity(address="a", nthreads=4, used={"CPU": 1}, withheld={"CPU": 1})
+        >>> worker.for_trials("CPU")
+        2
+        """
+        return self.total(kind) - self.used.get(kind, 0) - self.withheld.get(kind, 0)
 
     def declared(self, needs: Mapping[str, float]) -> dict[str, float]:
         """Return the part of `needs` that the worker declares to Dask.

@@ -28,7 +28,7 @@ from cluster_kit import (
 from distributed import Client, LocalCluster
 
 import dasktune as tune
-from dasktune.cluster.membership.worker_list import list_workers
+from dasktune.cluster.membership.worker_list import read_cluster
 from dasktune.placement import WorkerCapacity
 
 pytestmark = pytest.mark.cluster
@@ -169,12 +169,12 @@ def test_two_drivers_that_want_all_workers_take_turns(client: Client, tmp_path: 
 def test_a_bundle_that_is_not_granted_costs_the_others_nothing_and_the_trial_no_retry(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def blind(*arguments: Any) -> dict[str, WorkerCapacity]:
+    async def blind(*arguments: Any) -> tuple[dict[str, WorkerCapacity], Any]:
         """Read the workers without seeing what others use, as if they had just begun to."""
-        workers = await list_workers(*arguments)
-        return {address: replace(worker, used={}) for address, worker in workers.items()}
+        workers, share = await read_cluster(*arguments)
+        return {address: replace(worker, used={}) for address, worker in workers.items()}, share
 
-    monkeypatch.setattr("dasktune.cluster.membership.worker_monitor.list_workers", blind)
+    monkeypatch.setattr("dasktune.cluster.membership.worker_monitor.read_cluster", blind)
     first, last = sorted(client.run(os.getpid))
     foreign = client.submit(
         wait_for_file, tmp_path / "foreign", workers=[last], resources={"GPU": 2}, pure=False

@@ -203,12 +203,21 @@ class ActorPool:
             timeout_s = factor * self._limits.open_timeout
             await actor.open(timeout_s, plugin=self._plugin, topic=self._name, **self._actor_settings)
 
-    def keep_idle(self, actor: ActorHandle) -> None:
-        """Keep an actor whose trial has ended normally for the next trial."""
+    def keep_idle(self, actor: ActorHandle, *, keeps_lease: bool = True) -> None:
+        """Keep an actor whose trial has ended normally for the next trial.
+
+        Parameters
+        ----------
+        actor : ActorHandle
+            The actor.
+        keeps_lease : bool, default=True
+            Whether it keeps its lease for a short time. False if another experiment or another
+            client waits for the resources.
+        """
         loop = asyncio.get_running_loop()
         actor.idle_since = loop.time()
         self._idle[actor.address].append(actor)
-        if actor.helper_leases:
+        if actor.helper_leases or not keeps_lease:
             self._release_leases(actor)
         loop.call_later(self._limits.idle_lease_time, self._end_idle_lease, actor, actor.idle_since)
 

@@ -37,6 +37,7 @@ from dasktune.cluster.protocol.payload import Payload
 from dasktune.cluster.protocol.wire_messages import (
     LeaseGranted,
     ReportsReady,
+    ShareChanged,
     decode_notification,
 )
 from dasktune.cluster.resources.resource_lease import LeaseFailed
@@ -79,7 +80,8 @@ class DispatcherSettings:
     are the user's, see :class:`~dasktune.RunConfig`. `reuse_actors` is whether an actor runs
     several trials, one after another. `leases` is whether actors reserve Dask resources.
     `memory_limit` is the largest checkpoint, in bytes, that is kept in the workers' memory; 0 keeps
-    none there. With `disk_first` none is kept there while all workers are on one machine. The
+    none there. `weight` and `label`, the name that users know, are for the fair share of the
+    cluster. With `disk_first` none is kept there while all workers are on one machine. The
     fields that have a comment are not settings of the user.
     """
 
@@ -92,6 +94,8 @@ class DispatcherSettings:
     memory_limit: int = 0
     disk_first: bool = False
     priority: float = 0
+    weight: float = 1.0
+    label: str = ""
     #: How long a worker may take to create an actor. A slow worker gets longer the next time, also
     #: for the two limits below; see `StartPacer`.
     open_timeout: float = 15.0
@@ -150,6 +154,11 @@ class TrialDispatcher:
     on_crash : callable
         Called with an unexpected exception of a background task: a bug, which would otherwise leave
         trials waiting for ever.
+    on_share : callable
+        Called when the experiment's share of the cluster has changed.
+    may_repeat : callable
+        Called with a reservation that was freed. Returns whether another trial may use its
+        resources next; otherwise they are for another experiment or another client.
     """
 
     def __init__(
@@ -163,6 +172,8 @@ class TrialDispatcher:
         release: Callable[[TrialRun], bool],
         on_failure: Callable[[TrialRun, bool], None],
         on_crash: Callable[[BaseException], None],
+        on_share: Callable[[], None],
+        may_repeat: Callable[[Reservation], bool],
     ) -> None:
         self.prefetch = PrefetchDepth()
         self._client = client
@@ -181,6 +192,8 @@ class TrialDispatcher:
         self._release = release
         self._on_failure = on_failure
         self._on_crash = on_crash
+        self._on_share = on_share
+        self._may_repeat = may_repeat
         self._tasks: set[asyncio.Task[None]] = set()
         self.memory = self._new_memory()
         self._links: dict[str, WorkerLink] = {}
@@ -496,7 +509,7 @@ class TrialDispatcher:
         if reservation.actor is not None and (is_free or not usable):
             actor, reservation.actor, reservation.ready = reservation.actor, None, False
             if usable and self._settings.reuse_actors:
-                self._pool.keep_idle(actor)
+                self._pool.keep_idle(actor, keeps_lease=self._may_repeat(reservation))
             else:
                 self._pool.close(actor)
         if not usable:
@@ -521,6 +534,8 @@ class TrialDispatcher:
                 link = self._links.get(address)
                 if link is not None:
                     link.wake()
+            case ShareChanged():
+                self._on_share()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

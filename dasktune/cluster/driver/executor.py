@@ -44,6 +44,7 @@ from dasktune.cluster.resources.adaptive_demand import (
 )
 from dasktune.cluster.resources.dropped_workers import DroppedWorkers
 from dasktune.cluster.resources.insufficient import InsufficientResources
+from dasktune.cluster.sharing.share_reporter import ShareReporter, WaitingTrials
 from dasktune.errors import ClusterError
 from dasktune.placement import Ledger, WorkerCapacity
 from dasktune.runner.ports import Clock
@@ -164,6 +165,7 @@ class DaskTrialExecutor:
         self._failed_starts = 0
         self._backoff = RetrySchedule(inf, seed=settings.name)
         self._dispatcher = self._new_dispatcher(payload)
+        self._share = self._new_share()
         self._pinger = Pinger(connection.client)
         self._monitor = self._new_monitor(scheduler_wait)
         self._monitor_task: asyncio.Task[None] | None = None
@@ -184,6 +186,19 @@ class DaskTrialExecutor:
             release=self._release,
             on_failure=self._on_failure,
             on_crash=self._events.put,
+            on_share=lambda: self._monitor.read_at_once(),
+            may_repeat=self._reservations.may_repeat,
+        )
+
+    def _new_share(self) -> ShareReporter:
+        return ShareReporter(
+            self._client,
+            name=self._settings.name,
+            label=self._settings.label,
+            weight=self._settings.weight,
+            priority=self._settings.priority,
+            waiting=lambda: self._reservations.with_ledger(self._waiting_trials),
+            enabled=self._settings.leases and not self._connection.embedded,
         )
 
     def _new_monitor(self, scheduler_wait: float) -> WorkerMonitor:
@@ -195,7 +210,8 @@ class DaskTrialExecutor:
             on_workers=self._on_workers,
             on_removed=self._on_removed,
             on_disconnect=self._on_disconnect,
-            on_reconnect=self._dispatcher.open,
+            on_reconnect=self._on_reconnect,
+            share=self._share,
         )
 
     # The port
@@ -212,8 +228,7 @@ class DaskTrialExecutor:
         if fits or self._running:
             self._insufficient.reset()
         else:
-            now = time.monotonic()
-            self._reservations.with_ledger(lambda ledger, _: self._insufficient.check(request, ledger, now))
+            self._reservations.with_ledger(partial(self._check_shortage, request, time.monotonic()))
         return fits
 
     def worker_resources(self) -> Mapping[str, Mapping[str, float]]:
@@ -226,6 +241,8 @@ class DaskTrialExecutor:
         if before is None and request is not None:
             # Later changes are shown at the next reading of the workers.
             self._loop_calls.call_soon(self._show_demand)
+        if (before is None) != (request is None) and self._share.others:
+            self._loop_calls.call_soon(self._share.report_soon)
 
     def can_prefetch(self, request: PlacementGroupFactory) -> bool:
         """Whether a trial with this request can be queued behind a short one."""
@@ -406,12 +423,23 @@ class DaskTrialExecutor:
 
     # On the client's loop
 
+    def _check_shortage(self, request: PlacementGroupFactory, now: float, ledger: Ledger, _: int) -> None:
+        totals: dict[str, float] = {}
+        for worker in ledger.workers.values():
+            for kind, amount in worker.resources.items():
+                totals[kind] = totals.get(kind, 0) + amount
+        self._insufficient.check(request, ledger, now, holders=self._share.holders(totals))
+
     async def _open(self) -> None:
-        await self._dispatcher.open()
+        await self._on_reconnect()
         self._monitor.open()
         await self._monitor.read()
         self._monitor_task = asyncio.get_running_loop().create_task(self._monitor.run())
         self._monitor_task.add_done_callback(self._on_monitor_end)
+
+    async def _on_reconnect(self) -> None:
+        await self._dispatcher.open()
+        self._share.on_reconnect()
 
     def _start_run(self, run: TrialRun) -> None:
         # The runner's thread made the reservation some time ago. If a worker was removed in between
@@ -425,6 +453,7 @@ class DaskTrialExecutor:
         self._demand.close()
         self._pinger.close()
         await self._dispatcher.close()
+        await self._share.close()
         for task in (self._monitor_task, self._probe_task):
             if task is not None:
                 task.cancel()
@@ -448,6 +477,9 @@ class DaskTrialExecutor:
         self._dropped.check(asyncio.get_running_loop().time())
         self._show_demand()
         self._report_capacity()
+        if self._share.others and self._waiting[0] is not None:
+            # There may be room now that was another experiment's.
+            self.wake()
         if any(worker.status == "unchecked" for worker in admitted.values()):
             self._monitor.read_soon()
         silence = self._settings.heartbeat_timeout
@@ -485,6 +517,11 @@ class DaskTrialExecutor:
             self._demand.show(None)
             return
         self._demand.show(self._reservations.with_ledger(partial(self._missing_demand, request, count)))
+
+    def _waiting_trials(self, ledger: Ledger, _: int) -> WaitingTrials:
+        request, count = self._waiting
+        kinds = {kind for worker in ledger.workers.values() for kind in worker.resources}
+        return WaitingTrials(request=request, number=count, kinds=kinds, closed=ledger.closed)
 
     def _report_capacity(self) -> None:
         """Report the workers' resources if they have changed.

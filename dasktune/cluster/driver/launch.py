@@ -129,6 +129,8 @@ class Launch:
             stop_grace=config.stop_grace,
             reuse_actors=self.reuse_actors,
             priority=config.priority,
+            weight=config.weight,
+            label=self.name,
             memory_limit=config.checkpoint_config.pause_limit,
             disk_first=self.storage.is_local and config.checkpoint_config.memory_limit is None,
         )

@@ -75,6 +75,11 @@ class Reservations:
                 self._ledger.release(reservation.placement)
         return is_free
 
+    def may_repeat(self, reservation: Reservation) -> bool:
+        """Whether the resources of a freed reservation are still there for another trial."""
+        with self._lock:
+            return self._ledger.may_repeat(reservation.placement)
+
     def admit_others(self, run: TrialRun) -> None:
         """Let other trials use the workers of a run that was to run alone there."""
         with self._lock:
@@ -133,11 +138,12 @@ class Reservations:
         """Return the reservation with the fewest runs, if it has fewer than `depth`."""
         if depth < 2 or request.exclusive:
             return None
-        # A run behind user code that does not stop would only wait.
+        # A run behind user code that does not stop would only wait. Nor is a run queued where the
+        # resources are for another experiment.
         reservations = (
             reservation
             for reservation in self._active.get(request, ())
-            if not reservation.runs[0].not_reusable
+            if not reservation.runs[0].not_reusable and not self._ledger.exceeds(reservation.placement)
         )
         reservation = min(reservations, key=lambda reservation: len(reservation.runs), default=None)
         return reservation if reservation is not None and len(reservation.runs) < depth else None

@@ -1,22 +1,32 @@
-"""Lists the workers of a cluster, in one call to the scheduler."""
+"""Lists the workers of a cluster, in one call to the scheduler.
+
+The same call reports the experiment's demand to the plugin that shares the cluster, if the
+scheduler has it, and returns what the plugin reserves for other experiments.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from dasktune.cluster.resources.declare import GPUS
+from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME
 from dasktune.placement import WorkerCapacity
 
-__all__ = ["list_workers"]
+__all__ = ["list_workers", "read_cluster"]
 
 #: Amounts below this are rounding errors of sums of fractions.
 _LEAST: Final = 1e-6
 
 
 def _scheduler_side(
-    own_prefix: str, least: float = _LEAST, gpus: str = GPUS
-) -> Callable[..., dict[str, dict[str, Any]]]:
+    own_prefix: str,
+    demand: Mapping[str, Any] | None,
+    *,
+    least: float = _LEAST,
+    gpus: str = GPUS,
+    plugin_name: str = PLUGIN_NAME,
+) -> Callable[..., tuple[dict[str, dict[str, Any]], dict[str, Any] | None]]:
     """Return a function that reads the workers on the scheduler.
 
     It is nested so that it pickles by value: the scheduler may not have dasktune. It returns plain
@@ -34,18 +44,23 @@ def _scheduler_side(
                         used[kind] = used.get(kind, 0.0) - amount
         return {kind: amount for kind, amount in used.items() if amount > least}
 
-    def summary(dask_scheduler: Any = None) -> dict[str, dict[str, Any]]:
+    def summary(dask_scheduler: Any = None) -> tuple[dict[str, dict[str, Any]], dict[str, Any] | None]:
         from distributed.metrics import time
 
+        plugin = None if demand is None else dask_scheduler.plugins.get(plugin_name)
+        share = None if plugin is None else plugin.exchange(own_prefix, demand)
         now = time()
-        return {
-            worker.address: {
+        workers = {}
+        for worker in dask_scheduler.workers.values():
+            used = others(worker)
+            workers[worker.address] = {
                 "address": worker.address,
                 "host": worker.host,
                 "name": str(worker.name),
                 "nthreads": worker.nthreads,
                 "resources": dict(worker.resources),
-                "used": others(worker),
+                "used": used,
+                "withheld": plugin.withheld(own_prefix, worker, used) if plugin and share else {},
                 "devices": tuple(worker.extra.get(gpus, {}).get("owned", ())),
                 "status": worker.status.name,
                 "age": max(0.0, now - worker.last_seen),
@@ -55,13 +70,12 @@ def _scheduler_side(
                 "python": worker.versions.get("host", {}).get("python", ""),
                 "nanny": worker.nanny is not None,
             }
-            for worker in dask_scheduler.workers.values()
-        }
+        return workers, share
 
     return summary
 
 
-async def list_workers(client: Any, own_prefix: str = "") -> dict[str, WorkerCapacity]:
+async def list_workers(client: Any) -> dict[str, WorkerCapacity]:
     """Read all workers from the scheduler in one call.
 
     It must be awaited on the client's own loop. The function is sent to the scheduler by value,
@@ -71,16 +85,43 @@ async def list_workers(client: Any, own_prefix: str = "") -> dict[str, WorkerCap
     ----------
     client : distributed.Client
         A connected client.
-    own_prefix : str, default=""
-        Prefix of the keys of the driver's own tasks, whose resources are not counted as used.
 
     Returns
     -------
     dict
         The workers by address, in the scheduler's order.
     """
-    found = await client.run_on_scheduler(_scheduler_side(own_prefix))
-    return {
+    workers, _ = await read_cluster(client, "")
+    return workers
+
+
+async def read_cluster(
+    client: Any, own_prefix: str, demand: Mapping[str, Any] | None = None
+) -> tuple[dict[str, WorkerCapacity], dict[str, Any] | None]:
+    """Read all workers, and report the experiment's demand, in one call to the scheduler.
+
+    It must be awaited on the client's own loop.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client.
+    own_prefix : str
+        Prefix of the keys of the driver's own tasks, whose resources are not counted as used; empty
+        for none.
+    demand : mapping, optional
+        The experiment's demand, see
+        :meth:`~dasktune.cluster.sharing.share_reporter.ShareReporter.demand`.
+
+    Returns
+    -------
+    tuple of dict and (dict or None)
+        The workers by address, and the answer of the plugin that shares the cluster; None if the
+        scheduler lacks the plugin or no demand was given.
+    """
+    found, share = await client.run_on_scheduler(_scheduler_side(own_prefix, demand))
+    workers = {
         address: WorkerCapacity(**{**info, "python": ".".join(info["python"].split(".")[:2])})
         for address, info in found.items()
     }
+    return workers, share

@@ -17,7 +17,8 @@ from typing import Any
 from distributed import Client
 
 from dasktune.cluster.membership.heartbeats import HeartbeatAges
-from dasktune.cluster.membership.worker_list import list_workers
+from dasktune.cluster.membership.worker_list import read_cluster
+from dasktune.cluster.sharing.share_reporter import ShareReporter
 from dasktune.errors import ClusterLost
 from dasktune.placement import WorkerCapacity
 
@@ -30,6 +31,11 @@ _INTERVAL = 1.0
 
 #: Seconds until an early reading of the workers, if they are about to change.
 _SOON = 0.2
+
+#: Least seconds between two readings, and largest fraction of the time for readings that are not
+#: regular. A reading of a large cluster takes much of the scheduler's time.
+_LEAST_PAUSE = 0.02
+_MOST_OF_TIME = 0.05
 
 #: The topic on which nannies report that they kill a worker because it uses too much memory.
 _MEMORY_RESTART_TOPIC = "worker-restart-memory"
@@ -63,6 +69,9 @@ class WorkerMonitor:
         Called when the connection to the scheduler is lost.
     on_reconnect : async callable
         Awaited when the connection is back, to subscribe and register again.
+    share : ShareReporter
+        Gives each reading the experiment's demand, and gets the answer before `on_workers` is
+        called.
     """
 
     def __init__(
@@ -76,6 +85,7 @@ class WorkerMonitor:
         on_removed: Callable[[str, bool, int], None],
         on_disconnect: Callable[[], None],
         on_reconnect: Callable[[], Awaitable[None]],
+        share: ShareReporter,
     ) -> None:
         self._client = client
         self._scheduler_wait = scheduler_wait
@@ -85,8 +95,11 @@ class WorkerMonitor:
         self._on_removed = on_removed
         self._on_disconnect = on_disconnect
         self._on_reconnect = on_reconnect
+        self._share = share
         self._heartbeats = HeartbeatAges(2 * _INTERVAL)
         self._read_now = asyncio.Event()
+        #: When the last reading ended, on the loop's clock, and how long it took.
+        self._read_at, self._read_seconds = 0.0, 0.0
         #: The workers whose topics are subscribed to.
         self._subscribed: set[str] = set()
         #: Bytes that workers used when their nannies killed them for it, by address.
@@ -123,6 +136,15 @@ class WorkerMonitor:
     def read_soon(self) -> None:
         """Read the workers again soon, before the next regular reading."""
         asyncio.get_running_loop().call_later(_SOON, self._read_now.set)
+
+    def read_at_once(self) -> None:
+        """Read the workers again now, because there is room for a trial or a trial's room is due.
+
+        A call during a reading leads to another reading, because the first may be out of date.
+        """
+        loop = asyncio.get_running_loop()
+        pause = max(_LEAST_PAUSE, self._read_seconds / _MOST_OF_TIME)
+        loop.call_later(max(0.0, self._read_at + pause - loop.time()), self._read_now.set)
 
     def close(self) -> None:
         """Stop reading, and unsubscribe if the client is connected."""
@@ -169,8 +191,11 @@ class WorkerMonitor:
         """Read the workers, and return whether the connection is still the same."""
         if not self.is_connected:
             return False
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        reading = read_cluster(self._client, self._own_prefix, self._share.demand())
         try:
-            workers = await asyncio.wait_for(list_workers(self._client, self._own_prefix), _READ_DEADLINE)
+            workers, share = await asyncio.wait_for(reading, _READ_DEADLINE)
         except asyncio.TimeoutError:
             # A scheduler that is busy or suspended for a while loses no state, so nothing is marked
             # lost.
@@ -179,11 +204,13 @@ class WorkerMonitor:
         except Exception as error:
             logger.info("the workers could not be read: %r", error)
             return self.is_connected
+        self._read_at = loop.time()
+        self._read_seconds = self._read_at - begun
         # Checked again: if the connection was lost during the reading, the result is out of date.
         if self.is_connected:
             self._subscribe(workers)
-            now = asyncio.get_running_loop().time()
-            self._on_workers(self._heartbeats.update(workers, now, self._answered_at))
+            self._share.on_answer(share)
+            self._on_workers(self._heartbeats.update(workers, self._read_at, self._answered_at))
         return self.is_connected
 
     async def _reconnect(self) -> None:

@@ -32,6 +32,7 @@ __all__ = [
     "Reply",
     "ReportsReady",
     "Request",
+    "ShareChanged",
     "TransferCall",
     "TrialReport",
     "TrialUpdate",
@@ -218,11 +219,23 @@ class LeaseGranted(NamedTuple):
         return {"kind": "lease-granted", **self._asdict()}
 
 
-Notification = ReportsReady | LeaseGranted
+class ShareChanged(NamedTuple):
+    """Notification of the scheduler: what the experiment may hold has changed, or has become free.
 
-_KINDS: dict[str, type[ReportsReady] | type[LeaseGranted]] = {
+    The scheduler's plugin sends it as plain values, because the scheduler may lack dasktune.
+    """
+
+    def encode(self) -> dict[str, Any]:
+        """Return the notification as plain values."""
+        return {"kind": "share-changed"}
+
+
+Notification = ReportsReady | LeaseGranted | ShareChanged
+
+_KINDS: dict[str, type[ReportsReady] | type[LeaseGranted] | type[ShareChanged]] = {
     "reports-ready": ReportsReady,
     "lease-granted": LeaseGranted,
+    "share-changed": ShareChanged,
 }
 
 

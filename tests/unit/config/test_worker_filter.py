@@ -54,3 +54,9 @@ def test_what_the_user_sees_of_a_worker_is_a_value():
 def test_a_priority_is_a_number(wrong):
     with pytest.raises(ConfigError, match="priority must be a finite number"):
         RunConfig(priority=wrong)
+
+
+@pytest.mark.parametrize("wrong", [True, 0, -1, "high", float("nan"), float("inf"), None])
+def test_a_weight_is_a_positive_number(wrong):
+    with pytest.raises(ConfigError, match=r"weight must be a positive finite number, got"):
+        RunConfig(weight=wrong)

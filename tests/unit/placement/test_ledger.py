@@ -529,3 +529,44 @@ def test_what_is_disregarded_is_no_company() -> None:
     assert place(ledger, needs(CPU=1).exclusively()) == "a"
     ledger.release(left_behind)
     assert place(ledger, needs(CPU=1)) is None
+
+
+# What other experiments are given
+
+
+def test_what_is_withheld_is_not_free_but_is_still_offered() -> None:
+    ledger = ledger_of(worker("a", 4, used={"CPU": 1}, withheld={"CPU": 2}))
+    assert ledger.free("a", "CPU") == 1
+    assert place(ledger, needs(CPU=2)) is None
+    # Policies are not told of an amount that changes every second.
+    assert ledger.available_resources()["a"]["CPU"] == 3
+    ledger.update({"a": worker("a", 4, used={"CPU": 1})})
+    assert place(ledger, needs(CPU=2)) == "a"
+
+
+def test_a_released_place_is_used_again_unless_it_is_for_others() -> None:
+    ledger = ledger_of(worker("a", 2), worker("b", 2))
+    facts = {"resources": {"CPU": 2}}
+    ledger.update({name: worker(name, 2, **facts) for name in "ab"})
+    placement = ledger.place(PlacementGroupFactory([ONE] * 4), now=0.0)
+    assert placement is not None
+    assert not ledger.exceeds(placement)
+    withheld = {"a": worker("a", 2, **facts), "b": worker("b", 2, withheld={"CPU": 1}, **facts)}
+    ledger.update(withheld)
+    assert ledger.exceeds(placement)
+    ledger.release(placement)
+    assert not ledger.exceeds(placement)
+    assert not ledger.may_repeat(placement)
+    ledger.update({**withheld, "b": worker("b", 2, **facts)})
+    assert ledger.may_repeat(placement)
+    ledger.remove("b")
+    assert not ledger.may_repeat(placement)
+    assert not ledger.exceeds(placement)
+
+
+def test_workers_that_accept_no_trial_are_closed() -> None:
+    ledger = ledger_of(worker("a"), worker("b"), worker("c", status="paused"))
+    ledger.avoid("a", until=5.0)
+    assert ledger.closed == ["a", "c"]
+    assert place(ledger, needs(CPU=1), now=6.0) == "a"
+    assert ledger.closed == ["c"]

@@ -46,3 +46,23 @@ def test_nobody_waits_to_be_alone_for_user_code_that_does_not_leave() -> None:
     assert seated(seating, ONE.exclusively()) is not None
     seating.release(stubborn)
     assert not seating.check_room(ONE)
+
+
+def test_no_trial_is_queued_where_the_room_is_for_another_experiment() -> None:
+    def worker(**withheld: float) -> dict[str, WorkerCapacity]:
+        facts: dict[str, Any] = {"nthreads": 2, "resources": {"CPU": 2}, "withheld": withheld}
+        return {"a": WorkerCapacity(address="a", **facts)}
+
+    seating = Reservations(heartbeat_timeout=30.0)
+    seating.update(worker())
+    first, second = seated(seating, ONE), seated(seating, ONE)
+    assert seating.can_prefetch(ONE, 16)
+    seating.update(worker(CPU=1))
+    assert not seating.can_prefetch(ONE, 16)
+    assert seated(seating, ONE, depth=16) is None
+    seating.release(first)
+    # One of two CPUs is for the experiment, and a trial holds it.
+    assert not seating.may_repeat(first.reservation)
+    assert seating.can_prefetch(ONE, 16)
+    seating.release(second)
+    assert seating.may_repeat(second.reservation)

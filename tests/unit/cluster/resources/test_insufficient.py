@@ -45,3 +45,14 @@ def test_a_cluster_without_workers_is_told_soon_and_with_what_to_do(caplog: Any)
     assert "cluster.scale(n)" in caplog.text
     shortage.check(MUCH, Ledger(), 72.0)
     assert caplog.text.count("the cluster has no workers") == 2
+
+
+def test_a_trial_that_waits_for_its_share_is_told_who_holds_the_rest(caplog: Any):
+    shortage = InsufficientResources(Growth(), None)
+    one = PlacementGroupFactory([{"CPU": 1}])
+    for now in (0.0, 61.0):
+        shortage.check(one, ledger(), now, holders="other holds 6 of 8 CPU")
+    assert "the next trial waits for the experiment's share of the cluster: other holds 6 of 8 CPU" in (
+        caplog.text
+    )
+    assert "no worker has room" not in caplog.text

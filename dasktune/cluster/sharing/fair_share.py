@@ -1,0 +1,564 @@
+"""Plans how experiments share a cluster: weighted dominant resource fairness with strict classes.
+
+The plan is a pure function of what each experiment holds and requests. This module travels by value
+to schedulers without dasktune, so it imports only the standard library.
+
+A *share* is the largest fraction of any resource of the cluster, the dominant share of Ghodsi et
+al. (Dominant Resource Fairness, NSDI 2011). Resources are dealt in pieces, one trial after another:
+next comes the experiment of the highest class whose share, divided by its weight, is the smallest.
+What an experiment already holds is dealt before what it requests, and counts slightly less, so that
+trials keep their places while shares are nearly equal.
+
+Shares of whole trials are seldom exact: three equal experiments cannot each have a third of two
+CPUs. Each experiment has a *lag*, the share-seconds that it had too little (positive) or too much
+(negative). The lag counts against its share, so experiments alternate, and their shares are fair
+over some seconds.
+
+A request that fits nowhere now reserves room where least is missing. The plan deals that room as if
+it was free, so the trials that hold it are not continued there. What fits elsewhere is still dealt,
+and what is left over may be used by every experiment.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import chain
+from typing import Any, NamedTuple
+
+__all__ = [
+    "CREDIT",
+    "Contender",
+    "SharePlan",
+    "ShareRequest",
+    "dominant_share",
+    "due_shares",
+    "next_lag",
+    "plan_shares",
+]
+
+Amounts = Mapping[str, float]
+
+#: Tolerance of rounding errors: ten shares of 0.1 must fit into 1.
+_EPSILON = 1e-6
+
+#: A lag of so many share-seconds counts as much as a whole share. A longer memory delays the first
+#: trial of an experiment that joins.
+_HORIZON = 2.0
+
+#: Bound of the lag in share-seconds, in both directions.
+_MOST_LAG = 3.0
+
+#: The fraction of a trial's share that is subtracted for a trial that holds its resources.
+_KEPT_BONUS = 0.25
+
+#: The lag, in share-seconds, of an experiment that makes its first request.
+CREDIT = 0.25
+
+#: Number of trials on several workers that one plan deals for a request. The next plan deals more.
+_MOST_SPREAD = 16
+
+#: Steps of the search for the places of several bundles, as in `dasktune.placement.bin_packing`.
+_MOST_STEPS = 200
+
+
+class ShareRequest(NamedTuple):
+    """Trials that an experiment would start now if it had room.
+
+    Parameters
+    ----------
+    bundles : tuple of mapping
+        The resources of each bundle of one trial.
+    strategy : str
+        One of Ray's placement strategies ``"PACK"``, ``"SPREAD"``, ``"STRICT_PACK"`` and
+        ``"STRICT_SPREAD"``.
+    trials : int
+        Number of trials.
+    """
+
+    bundles: tuple[Amounts, ...]
+    strategy: str
+    trials: int
+
+
+class Contender(NamedTuple):
+    """An experiment that shares the cluster.
+
+    Parameters
+    ----------
+    name : str
+        Unique name of the experiment.
+    weight : float
+        Its share relative to the other experiments of its class; positive.
+    priority : float
+        Its class. A higher class gets all it requests before a lower class gets anything.
+    lag : float
+        Share-seconds that it had too little, see :func:`next_lag`.
+    holdings : sequence
+        For each of its trials: pairs of a worker's address and the resources held there.
+    requests : sequence of ShareRequest
+        What it waits for.
+    closed : frozenset of str
+        Addresses of the workers that it cannot use now.
+    """
+
+    name: str
+    weight: float = 1.0
+    priority: float = 0.0
+    lag: float = 0.0
+    holdings: Sequence[Sequence[tuple[str, Amounts]]] = ()
+    requests: Sequence[ShareRequest] = ()
+    closed: frozenset[str] = frozenset()
+
+
+class SharePlan(NamedTuple):
+    """What each experiment may hold on each worker.
+
+    Parameters
+    ----------
+    granted : dict
+        ``{name: {address: amounts}}``: what is dealt to each experiment.
+    left : dict
+        ``{address: amounts}``: what is dealt to none. Every experiment may use it.
+    startable : dict
+        ``{name: addresses}``: the workers on which each experiment can start a trial now.
+    spread : dict
+        ``{name: [{address: amounts}]}``: where each experiment can start trials on several workers
+        now.
+    contended : bool
+        Whether some experiment cannot start at once all that it requests. Otherwise no experiment
+        needs to be limited.
+    """
+
+    granted: dict[str, dict[str, dict[str, float]]]
+    left: dict[str, dict[str, float]]
+    startable: dict[str, set[str]]
+    spread: dict[str, list[dict[str, dict[str, float]]]]
+    contended: bool
+
+    def allowed(self, name: str, address: str) -> dict[str, float] | None:
+        """Return what an experiment may hold on a worker; None if the plan lacks the worker."""
+        left = self.left.get(address)
+        if left is None:
+            return None
+        granted = self.granted.get(name, {}).get(address)
+        return left if not granted else {kind: left[kind] + granted.get(kind, 0.0) for kind in left}
+
+
+def plan_shares(capacity: Mapping[str, Amounts], contenders: Sequence[Contender]) -> SharePlan:
+    """Return what each experiment may hold on each worker.
+
+    Parameters
+    ----------
+    capacity : mapping
+        ``{address: amounts}``: the resources of each worker that no other program uses.
+    contenders : sequence of Contender
+        The experiments. Equal arguments give equal plans.
+
+    Examples
+    --------
+    >>> held = [[("a", {"CPU": 1})], [("a", {"CPU": 1})]]
+    >>> one = ShareRequest(({"CPU": 1},), "PACK", 5)
+    >>> first = Contender("first", holdings=held, requests=[one])
+    >>> plan = plan_shares({"a": {"CPU": 2}}, [first, Contender("second", requests=[one])])
+    >>> plan.allowed("first", "a"), plan.allowed("second", "a")
+    ({'CPU': 1.0}, {'CPU': 1.0})
+    """
+    return _Dealer(capacity, contenders).deal()
+
+
+def dominant_share(needs: Amounts, totals: Amounts) -> float:
+    """Return the largest fraction of a resource of the cluster that `needs` takes.
+
+    Parameters
+    ----------
+    needs : mapping
+        Amounts by resource name.
+    totals : mapping
+        The amounts of the whole cluster.
+
+    Examples
+    --------
+    >>> dominant_share({"CPU": 1, "GPU": 1}, {"CPU": 8, "GPU": 2})
+    0.5
+    """
+    return max((amount / totals[kind] for kind, amount in needs.items() if totals.get(kind)), default=0.0)
+
+
+def due_shares(totals: Amounts, contenders: Sequence[Contender]) -> dict[str, float]:
+    """Return each experiment's fair share if resources could be divided without limit.
+
+    The shares of a class grow together, in proportion to the weights, until a resource is used up
+    or an experiment has all that it requests.
+
+    Parameters
+    ----------
+    totals : mapping
+        The amounts of the whole cluster.
+    contenders : sequence of Contender
+        The experiments.
+
+    Examples
+    --------
+    >>> many = [ShareRequest(({"CPU": 1},), "PACK", 9)]
+    >>> heavy, light = Contender("a", weight=3, requests=many), Contender("b", requests=many)
+    >>> due_shares({"CPU": 4}, [heavy, light])
+    {'a': 0.75, 'b': 0.25}
+    """
+    due = {one.name: 0.0 for one in contenders}
+    rest = {kind: 1.0 for kind, amount in totals.items() if amount > 0}
+    profiles = {one.name: profile for one in contenders if (profile := _profile(one, totals)) is not None}
+    for priority in sorted({one.priority for one in contenders}, reverse=True):
+        growing = [one for one in contenders if one.priority == priority and one.name in profiles]
+        while growing:
+            step = _largest_step(growing, profiles, due, rest)
+            for one in growing:
+                due[one.name] += step * one.weight
+                for kind, rate in profiles[one.name].rates.items():
+                    rest[kind] -= step * one.weight * rate
+            growing = [
+                one
+                for one in growing
+                if profiles[one.name].most - due[one.name] > _EPSILON
+                and all(rest[kind] > _EPSILON for kind in profiles[one.name].rates)
+            ]
+    return due
+
+
+def next_lag(lag: float, due: float, held: float, seconds: float, *, waits: bool) -> float:
+    """Return the lag of an experiment after some seconds, in share-seconds.
+
+    Parameters
+    ----------
+    lag : float
+        The lag so far.
+    due, held : float
+        The share that was due, and the share that the experiment held.
+    seconds : float
+        How long it held it.
+    waits : bool
+        Whether it waits for resources. Otherwise it lacks none, so the lag is at most 0.
+
+    Examples
+    --------
+    >>> next_lag(0.0, 0.5, 1.0, 2.0, waits=True), next_lag(2.5, 1.0, 0.0, 9.0, waits=True)
+    (-1.0, 3.0)
+    """
+    lag = max(-_MOST_LAG, min(_MOST_LAG, lag + (due - held) * seconds))
+    return lag if waits else min(lag, 0.0)
+
+
+class _Profile(NamedTuple):
+    """How an experiment's use of each resource grows with its share, and its largest share."""
+
+    rates: dict[str, float]
+    most: float
+
+
+def _profile(one: Contender, totals: Amounts) -> _Profile | None:
+    """Return the profile of the average trial; None for an experiment that requests nothing."""
+    sizes = [(_sum_of(held for _, held in trial), 1) for trial in one.holdings]
+    sizes += [(_sum_of(request.bundles), request.trials) for request in one.requests]
+    most = sum(dominant_share(needs, totals) * count for needs, count in sizes)
+    fractions: dict[str, float] = {}
+    for needs, count in sizes:
+        for kind, amount in needs.items():
+            if amount and totals.get(kind):
+                fractions[kind] = fractions.get(kind, 0.0) + count * amount / totals[kind]
+    largest = max(fractions.values(), default=0.0)
+    if largest <= 0:
+        return None
+    return _Profile({kind: fraction / largest for kind, fraction in fractions.items()}, most)
+
+
+def _largest_step(
+    growing: Sequence[Contender],
+    profiles: Mapping[str, _Profile],
+    due: Amounts,
+    rest: Amounts,
+) -> float:
+    """Return how far shares by weight can grow until a demand is met or a resource is used up."""
+    step = min((profiles[one.name].most - due[one.name]) / one.weight for one in growing)
+    for kind, left in rest.items():
+        speed = sum(one.weight * profiles[one.name].rates.get(kind, 0.0) for one in growing)
+        if speed > 0:
+            step = min(step, left / speed)
+    return max(0.0, step)
+
+
+class _Hand:
+    """An experiment while the plan is made: its share so far, and what is still to be dealt."""
+
+    def __init__(self, one: Contender) -> None:
+        self.name, self.weight, self.rank = one.name, one.weight, -one.priority
+        self.share = -one.lag / _HORIZON
+        self.closed = one.closed
+        self.holdings = deque(one.holdings)
+        self.requests = deque(one.requests)
+        #: Number of trials that are still to be dealt of the first request.
+        self.trials = self.requests[0].trials if self.requests else 0
+
+    def next_request(self) -> None:
+        """Continue with the next request."""
+        self.requests.popleft()
+        self.trials = self.requests[0].trials if self.requests else 0
+
+
+class _Dealer:
+    """Makes one plan."""
+
+    def __init__(self, capacity: Mapping[str, Amounts], contenders: Sequence[Contender]) -> None:
+        self._addresses = list(capacity)
+        #: What is not dealt yet; other programs may use more than a worker has.
+        self._rooms = {a: {k: max(0.0, v) for k, v in room.items()} for a, room in capacity.items()}
+        #: What is not dealt and not held either. It is never more than what is not dealt.
+        self._free = {address: dict(room) for address, room in self._rooms.items()}
+        self._totals = _sum_of(capacity.values())
+        self._hands = [_Hand(one) for one in contenders]
+        for one in contenders:
+            for trial in one.holdings:
+                for address, held in trial:
+                    if address in self._free:
+                        _take(self._free[address], held)
+        self._granted: dict[str, dict[str, dict[str, float]]] = {one.name: {} for one in contenders}
+        self._startable: dict[str, set[str]] = {one.name: set() for one in contenders}
+        self._spread: dict[str, list[dict[str, dict[str, float]]]] = {one.name: [] for one in contenders}
+        self._contended = False
+        self._sizes: dict[Any, float] = {}
+        self._orders: dict[Any, list[str]] = {}
+        self._searches: dict[Any, list[tuple[tuple[float, float], int]]] = {}
+
+    def deal(self) -> SharePlan:
+        """Deal one trial after another."""
+        queue: list[tuple[float, float, int]] = []
+        for number, hand in enumerate(self._hands):
+            self._enqueue(queue, number, hand)
+        while queue:
+            number = heappop(queue)[2]
+            hand = self._hands[number]
+            if hand.holdings:
+                self._deal_holding(hand)
+            else:
+                self._deal_request(hand)
+            self._enqueue(queue, number, hand)
+        left = {a: {k: max(0.0, v) for k, v in room.items()} for a, room in self._rooms.items()}
+        return SharePlan(self._granted, left, self._startable, self._spread, self._contended)
+
+    def _enqueue(self, queue: list[tuple[float, float, int]], number: int, hand: _Hand) -> None:
+        while hand.requests and (hand.trials <= 0 or not any(hand.requests[0].bundles)):
+            hand.next_request()
+        if hand.holdings:
+            size = (1 - _KEPT_BONUS) * self._size_of([held for _, held in hand.holdings[0]])
+        elif hand.requests:
+            size = self._size_of(hand.requests[0].bundles)
+        else:
+            return
+        heappush(queue, (hand.rank, (hand.share + size) / hand.weight, number))
+
+    def _deal_holding(self, hand: _Hand) -> None:
+        trial = hand.holdings.popleft()
+        if all(address in self._rooms and _fits(self._rooms[address], held) for address, held in trial):
+            for address, held in trial:
+                _take(self._rooms[address], held)
+                self._grant(hand.name, address, held)
+            hand.share += self._size_of([held for _, held in trial])
+
+    def _deal_request(self, hand: _Hand) -> None:
+        request = hand.requests[0]
+        found, starts = self._find_place(request, hand.closed)
+        if not starts:
+            self._contended = True
+        if found is None:
+            hand.next_request()
+            return
+        places: dict[str, dict[str, float]] = {}
+        for address, needs in found:
+            _take(self._rooms[address], needs)
+            _take(self._free[address], needs)
+            _take(places.setdefault(address, {}), needs, -1)
+            self._grant(hand.name, address, needs)
+        if starts:
+            self._startable[hand.name].update(places)
+            if len(places) > 1:
+                self._spread[hand.name].append(places)
+        hand.share += self._size_of(request.bundles)
+        hand.trials -= 1
+        if len(found) > 1 and request.trials - hand.trials >= _MOST_SPREAD:
+            hand.next_request()
+
+    def _grant(self, name: str, address: str, needs: Amounts) -> None:
+        granted = self._granted[name].setdefault(address, {})
+        for kind, amount in needs.items():
+            granted[kind] = granted.get(kind, 0.0) + amount
+
+    def _size_of(self, bundles: Iterable[Amounts]) -> float:
+        """Return the share of one trial; the same sizes come up thousands of times."""
+        key = tuple(tuple(needs.items()) for needs in bundles)
+        size = self._sizes.get(key)
+        if size is None:
+            size = self._sizes[key] = dominant_share(_sum_of(map(dict, key)), self._totals)
+        return size
+
+    def _find_place(
+        self, request: ShareRequest, closed: frozenset[str]
+    ) -> tuple[list[tuple[str, Amounts]] | None, bool]:
+        """Return where a trial goes, None if nowhere, and whether it can start there now."""
+        # The head bundle may be empty. User code then runs beside the next bundle.
+        bundles = [needs for needs in request.bundles if needs]
+        together = _sum_of(bundles)
+        address = None
+        if len(bundles) == 1 or request.strategy in ("PACK", "STRICT_PACK"):
+            address, starts = self._find_worker(together, closed)
+            if address is not None and (starts or len(bundles) == 1 or request.strategy == "STRICT_PACK"):
+                return [(address, together)], starts
+        if len(bundles) == 1 or request.strategy == "STRICT_PACK":
+            return None, False
+        bundles.sort(key=lambda needs: dominant_share(needs, self._totals), reverse=True)
+        found = self._find_workers(bundles, request.strategy, closed, self._free)
+        if found is not None:
+            return found, True
+        if address is not None:
+            return [(address, together)], False
+        return self._find_workers(bundles, request.strategy, closed, self._rooms), False
+
+    def _find_workers(
+        self,
+        bundles: Sequence[Amounts],
+        strategy: str,
+        closed: frozenset[str],
+        rooms: Mapping[str, Amounts],
+    ) -> list[tuple[str, Amounts]] | None:
+        """Return workers for all bundles of a trial.
+
+        Rooms only become smaller while the plan is made. So workers without room for any bundle are
+        dropped, and what was not found once is not searched again.
+        """
+        key = tuple(tuple(needs.items()) for needs in bundles), strategy, closed, rooms is self._free
+        order = self._orders.get(key)
+        if order is None:
+            order = [address for address in self._addresses if address not in closed]
+            order.sort(key=lambda address: self._missing(address, bundles[0]))
+        kinds = list({tuple(needs.items()): needs for needs in bundles}.values())
+        order = [a for a in order if any(_fits(rooms[a], needs) for needs in kinds)]
+        found = _assign(bundles, strategy, rooms, order) if order else None
+        self._orders[key] = order if found is not None else []
+        return found
+
+    def _find_worker(self, needs: Amounts, closed: frozenset[str]) -> tuple[str | None, bool]:
+        """Return the worker on which least is missing, and whether nothing is missing there.
+
+        Of equal workers it is the fullest one.
+
+        Rooms only become smaller while the plan is made. So a worker without room is dropped for
+        good, and the rank of the first one is checked before it is used.
+        """
+        key = tuple(needs.items()), closed
+        search = self._searches.get(key)
+        if search is None:
+            search = [(self._rank(a, needs), n) for n, a in enumerate(self._addresses) if a not in closed]
+            heapify(search)
+            self._searches[key] = search
+        while search:
+            rank, number = search[0]
+            address = self._addresses[number]
+            if not _fits(self._rooms[address], needs):
+                heappop(search)
+                continue
+            now = self._rank(address, needs)
+            if now > rank:
+                heapreplace(search, (now, number))
+                continue
+            return address, now[0] <= _EPSILON
+        return None, False
+
+    def _rank(self, address: str, needs: Amounts) -> tuple[float, float]:
+        free = self._free[address]
+        slack = sum(max(0.0, free.get(k, 0.0)) / self._totals[k] for k in needs if self._totals.get(k))
+        return self._missing(address, needs), slack
+
+    def _missing(self, address: str, needs: Amounts) -> float:
+        """Return what is missing of `needs` on a worker, as the sum of fractions of the cluster."""
+        free = self._free[address]
+        lacks = ((kind, amount - free.get(kind, 0.0)) for kind, amount in needs.items())
+        return sum(lack / (self._totals.get(kind) or 1.0) for kind, lack in lacks if lack > _EPSILON)
+
+
+def _assign(
+    bundles: Sequence[Amounts], strategy: str, rooms: Mapping[str, Amounts], order: Sequence[str]
+) -> list[tuple[str, Amounts]] | None:
+    """Assign each bundle to a worker by the placement strategy; None if that is not possible."""
+    if strategy == "SPREAD":
+        found = _search(bundles, "STRICT_SPREAD", rooms, order) if len(bundles) <= len(order) else None
+        return found or _search(bundles, strategy, rooms, order)
+    return _search(bundles, strategy, rooms, order)
+
+
+def _search(
+    bundles: Sequence[Amounts], strategy: str, rooms: Mapping[str, Amounts], order: Sequence[str]
+) -> list[tuple[str, Amounts]] | None:
+    """Assign one bundle after the other, and go back to the one before when one does not fit."""
+    chosen: list[str] = []
+    #: The rooms of the chosen workers with what is left there.
+    after: dict[str, dict[str, float]] = {}
+
+    def candidates(needs: Amounts) -> Iterable[str]:
+        again = [address for address in after if _fits(after[address], needs)]
+        fresh = _fresh(needs, rooms, order, set(after))
+        if strategy == "STRICT_SPREAD":
+            return fresh
+        return chain(again, fresh) if strategy == "PACK" else chain(fresh, again)
+
+    untried = [iter(candidates(bundles[0]))]
+    for _ in range(_MOST_STEPS + len(bundles)):
+        address = next(untried[-1], None)
+        if address is None:
+            untried.pop()
+            if not untried:
+                return None
+            last = chosen.pop()
+            if last in chosen:
+                _take(after[last], bundles[len(chosen)], -1)
+            else:
+                del after[last]
+            continue
+        _take(after.setdefault(address, dict(rooms[address])), bundles[len(chosen)])
+        chosen.append(address)
+        if len(chosen) == len(bundles):
+            return list(zip(chosen, bundles, strict=True))
+        untried.append(iter(candidates(bundles[len(chosen)])))
+    return None
+
+
+def _fresh(
+    needs: Amounts, rooms: Mapping[str, Amounts], order: Sequence[str], used: set[str]
+) -> Iterator[str]:
+    """Yield workers that hold none of the trial's bundles, one of several with equal rooms."""
+    tried = set()
+    for address in order:
+        if address not in used and _fits(rooms[address], needs):
+            room = tuple(sorted(rooms[address].items()))
+            if room not in tried:
+                tried.add(room)
+                yield address
+
+
+def _sum_of(parts: Iterable[Amounts]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for part in parts:
+        for kind, amount in part.items():
+            total[kind] = total.get(kind, 0.0) + amount
+    return total
+
+
+def _fits(room: Amounts, needs: Amounts) -> bool:
+    # A loop, because a generator would take half of the time of a plan.
+    for kind, amount in needs.items():  # noqa: SIM110
+        if room.get(kind, 0.0) + _EPSILON < amount:
+            return False
+    return True
+
+
+def _take(room: dict[str, float], needs: Amounts, times: int = 1) -> None:
+    for kind, amount in needs.items():
+        room[kind] = room.get(kind, 0.0) - times * amount

@@ -1,0 +1,494 @@
+"""A plugin of Dask's scheduler that shares the cluster fairly between experiments.
+
+It is pickled by value together with :mod:`dasktune.cluster.sharing.fair_share`, so it uses only the
+standard library and Dask: the scheduler may lack dasktune.
+
+The plugin knows what each experiment holds from Dask's own records, the tasks of its leases. The
+drivers report what they request, with the reading of the workers that they make once a second
+anyway. The answer is what each experiment may hold on each worker. The plugin starts and stops no
+trial. Without it, or with a plugin of another protocol, drivers use whatever is free.
+
+Everything here runs on the scheduler's event loop, without an ``await``. The state is lost with the
+scheduler. The drivers then register the plugin again, and it begins with equal lags.
+
+A driver that is notified of room may not use it: memory that Dask does not count may be missing, or
+the driver hangs. Room that a driver has not used for 2 s is therefore not reserved for it for 10 s.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Set
+from time import monotonic, perf_counter
+from typing import Any, NamedTuple
+
+import dask
+from distributed import SchedulerPlugin
+
+from dasktune.cluster.sharing.fair_share import (
+    CREDIT,
+    Contender,
+    SharePlan,
+    ShareRequest,
+    dominant_share,
+    due_shares,
+    next_lag,
+    plan_shares,
+)
+
+__all__ = ["PLUGIN_NAME", "PROTOCOL", "SharePlugin"]
+
+logger = logging.getLogger("distributed.dasktune")
+
+#: Version of the calls between drivers and the plugin. Experiments of different versions do not
+#: share by plan; each sees what the others hold as used.
+PROTOCOL = 1
+
+#: The plugin's name on the scheduler.
+PLUGIN_NAME = f"dasktune-share-{PROTOCOL}"
+
+#: Seconds after which a new plan is made although nothing has changed, because lags grow.
+_PERIOD = 0.5
+
+#: Least seconds between two plans, and largest fraction of the scheduler's time for plans.
+_LEAST_PAUSE = 0.02
+_MOST_OF_LOOP = 0.02
+
+#: Seconds without a call after which a driver counts as silent, and requests nothing. After the
+#: second time it is forgotten, if it holds nothing.
+_SILENT = 5.0
+_FORGOTTEN = 60.0
+
+#: Seconds in which a driver must use room that is reserved for it, and seconds for which nothing is
+#: reserved there if it does not.
+_UNUSED = 2.0
+_VOID = 10.0
+
+#: Largest number of seconds for which shares are summed at once. The scheduler's process may have
+#: been suspended meanwhile.
+_LONGEST_SUM = 2.0
+
+#: Largest number of other experiments that are named in an answer.
+_MOST_HOLDERS = 3
+
+_LEAST_WEIGHT = 1e-6
+
+#: Smaller amounts are rounding errors of sums of fractions.
+_EPSILON = 1e-6
+
+
+class _Planned(NamedTuple):
+    """What a plan means for an experiment.
+
+    `is_limited` is whether room is reserved for other experiments. `startable` has the addresses
+    where it can start a trial now, and `excess` what it holds too much, by address and resource.
+    """
+
+    is_limited: bool = False
+    startable: Set[str] = frozenset()
+    excess: Mapping[str, Mapping[str, float]] = {}
+
+    def is_news(self, before: _Planned) -> bool:
+        """Whether the driver should read the workers at once."""
+        grows = any(
+            amount > before.excess.get(address, {}).get(kind, 0.0) + _EPSILON
+            for address, over in self.excess.items()
+            for kind, amount in over.items()
+        )
+        is_new_limit = self.is_limited and not before.is_limited
+        return grows or is_new_limit or (bool(self.startable) and self.startable != before.startable)
+
+
+class _Lease(NamedTuple):
+    actor: str
+    address: str
+    needs: dict[str, float]
+
+
+class _SharingExperiment:
+    """What the plugin knows about an experiment."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.label = self.client = ""
+        self.weight, self.priority = 1.0, 0.0
+        self.requests: list[ShareRequest] = []
+        self.closed: frozenset[str] = frozenset()
+        self.heard_at = 0.0
+        self.has_requested = False
+        #: The lag, and the shares that are due and held since the lag was computed.
+        self.lag = self.due = self.held = 0.0
+        self.planned = _Planned()
+        #: Whether a notification has been sent since the last call.
+        self.is_notified = False
+        #: Since when each worker has had room for a trial that the driver has not started.
+        self.unused: dict[str, float] = {}
+        #: Until when nothing is reserved on a worker.
+        self.voided: dict[str, float] = {}
+        #: Where it can start trials on several workers by the last plan: amounts by address.
+        self.spread: list[dict[str, dict[str, float]]] = []
+        #: The leases that an actor is still to acquire for such a trial, and until when.
+        self.expected: dict[str, tuple[dict[str, dict[str, float]], float]] = {}
+
+
+class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
+    """Plans what each experiment may hold, and notifies the drivers of changes."""
+
+    idempotent = True
+
+    def __init__(self) -> None:
+        self.name = PLUGIN_NAME
+        self.experiments: dict[str, _SharingExperiment] = {}
+        #: All leases by experiment and by key, also those of experiments that are not known.
+        self.leases: dict[str, dict[str, _Lease]] = {}
+        #: The last plan; None while no experiment is limited.
+        self.plan: SharePlan | None = None
+        #: Number of plans and of calls, and seconds that all plans took.
+        self.plans = self.calls = 0
+        self.plan_seconds = 0.0
+        self._totals: dict[str, float] = {}
+        self._planned_at = self._summed_at = -_FORGOTTEN
+        self._last_seconds = 0.0
+        #: Whether a lease, a demand or a worker has changed since the last plan.
+        self._has_changed = False
+        self._is_scheduled = False
+
+    async def start(self, scheduler: Any) -> None:
+        """Read the leases that exist already."""
+        self.scheduler = scheduler
+        for key, task in scheduler.tasks.items():
+            if task.processing_on is not None:
+                self.transition(key, "waiting", "processing")
+
+    # Hooks of the scheduler
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        """Record the begin and the end of each lease."""
+        # This is called for every task of every client.
+        if not isinstance(key, str) or "-lease-" not in key:
+            return
+        actor = key.partition("-lease-")[0]
+        name = actor.partition("-actor-")[0]
+        known = self.experiments.get(name)
+        if known is not None:
+            self._sum_shares()
+        if finish == "processing":
+            task = self.scheduler.tasks[key]
+            lease = _Lease(actor, task.processing_on.address, dict(task.resource_restrictions or {}))
+            self.leases.setdefault(name, {})[key] = lease
+            if known is not None:
+                known.held += dominant_share(lease.needs, self._totals)
+                known.unused.pop(lease.address, None)
+                self._expect_rest(known, lease)
+        else:
+            ended = self.leases.get(name, {}).pop(key, None)
+            if ended is None:
+                return
+            if not self.leases[name]:
+                del self.leases[name]
+            if known is not None:
+                known.held = max(0.0, known.held - dominant_share(ended.needs, self._totals))
+                known.expected.pop(actor, None)
+        self._note_change()
+
+    def _expect_rest(self, one: _SharingExperiment, lease: _Lease) -> None:
+        """Keep the other workers of a trial free, because it acquires one lease after another."""
+        if lease.actor in one.expected:
+            one.expected[lease.actor][0].pop(lease.address, None)
+            return
+        for places in one.spread:
+            if lease.address in places:
+                one.spread.remove(places)
+                rest = {address: needs for address, needs in places.items() if address != lease.address}
+                one.expected[lease.actor] = rest, monotonic() + _UNUSED
+                return
+
+    def add_worker(self, scheduler: Any, worker: str) -> None:
+        """Note that the cluster has changed."""
+        self._note_change()
+
+    def remove_worker(self, scheduler: Any, worker: str, **kwargs: Any) -> None:
+        """Note that the cluster has changed."""
+        self._note_change()
+
+    def remove_client(self, scheduler: Any, client: str) -> None:
+        """Forget the experiments of a client that has left; Dask releases its leases."""
+        for one in [one for one in self.experiments.values() if one.client == client]:
+            self._forget(one.name)
+
+    def restart(self, scheduler: Any) -> None:
+        """Forget all leases, because Dask has released all tasks."""
+        self.leases.clear()
+        self._note_change()
+
+    # Calls of the drivers
+
+    def exchange(self, name: str, demand: Mapping[str, Any]) -> dict[str, Any]:
+        """Take an experiment's demand, which comes with its reading of the workers.
+
+        Parameters
+        ----------
+        name : str
+            The unique name of the experiment on the cluster, which is also the topic of its
+            notifications.
+        demand : mapping
+            See :meth:`~dasktune.cluster.sharing.share_reporter.ShareReporter.demand`.
+
+        Returns
+        -------
+        dict
+            ``others``: the number of other experiments. ``holders``: the names of other experiments
+            and what they hold, if there is not room for all.
+        """
+        self.calls += 1
+        try:
+            one = self._take_demand(name, demand)
+            one.is_notified = False
+            others = self._others(one)
+            if not others:
+                self.plan, one.lag = None, 0.0
+            elif self._is_plan_due():
+                self._make_plan(asker=one)
+            elif self._has_changed:
+                self._note_change()
+            holders = [] if self.plan is None else self._holders(others)
+        except Exception:
+            # A bug here must not disturb the driver. It uses whatever is free.
+            logger.exception("the cluster could not be shared between experiments")
+            self.plan, others, holders = None, [], []
+        return {"others": len(others), "holders": holders}
+
+    def withheld(self, name: str, worker: Any, used: Mapping[str, float]) -> dict[str, float]:
+        """Return what a worker has free that is reserved for other experiments.
+
+        Parameters
+        ----------
+        name : str
+            The unique name of the experiment.
+        worker : distributed.scheduler.WorkerState
+            The worker.
+        used : mapping
+            What others than the experiment use there.
+        """
+        allowed = None if self.plan is None else self.plan.allowed(name, worker.address)
+        if allowed is None:
+            return {}
+        rest = {
+            kind: v - used.get(kind, 0.0) - allowed.get(kind, 0.0) for kind, v in worker.resources.items()
+        }
+        return {kind: amount for kind, amount in rest.items() if amount > _EPSILON}
+
+    def note(self, name: str, demand: Mapping[str, Any] | None) -> None:
+        """Take an experiment's demand between two exchanges; None if the experiment has ended.
+
+        The experiment is notified if the plan changes what it may hold.
+        """
+        self.calls += 1
+        if demand is None:
+            self._forget(name)
+        else:
+            self._take_demand(name, demand)
+            self._note_change()
+
+    def _take_demand(self, name: str, demand: Mapping[str, Any]) -> _SharingExperiment:
+        one = self.experiments.get(name)
+        if one is None:
+            self._sum_shares()
+            one = self.experiments[name] = _SharingExperiment(name)
+            one.held = self._held_share(name)
+            self._has_changed = True
+        config = dask.config.get("dasktune.sharing", {})
+        one.heard_at = monotonic()
+        one.label, one.client = str(demand["label"]), str(demand["client"])
+        weight = min(float(demand["weight"]), float(config.get("max-weight", demand["weight"])))
+        one.weight = max(_LEAST_WEIGHT, weight)
+        one.priority = min(float(demand["priority"]), float(config.get("max-priority", demand["priority"])))
+        requests = [ShareRequest(tuple(map(dict, b)), str(s), int(n)) for b, s, n in demand["requests"]]
+        closed = frozenset(demand["closed"])
+        if bool(requests) != bool(one.requests) or closed != one.closed:
+            self._has_changed = True
+        if requests and not one.has_requested:
+            # The first trial of an experiment starts at the next end of a trial of another one.
+            one.has_requested = True
+            one.lag = CREDIT
+        one.requests, one.closed = requests, closed
+        return one
+
+    def _others(self, one: _SharingExperiment) -> list[_SharingExperiment]:
+        """Return the other experiments; those whose drivers have long been silent are forgotten."""
+        now = monotonic()
+        for name, other in list(self.experiments.items()):
+            if now - other.heard_at > _FORGOTTEN and name not in self.leases:
+                del self.experiments[name]
+        return [
+            other
+            for other in self.experiments.values()
+            if other is not one and (other.name in self.leases or now - other.heard_at < _SILENT)
+        ]
+
+    def _forget(self, name: str) -> None:
+        if self.experiments.pop(name, None) is not None:
+            self._note_change()
+
+    def _holders(self, others: Iterable[_SharingExperiment]) -> list[tuple[str, dict[str, float]]]:
+        found = []
+        for one in sorted(others, key=lambda one: -one.held)[:_MOST_HOLDERS]:
+            held: dict[str, float] = {}
+            for lease in self.leases.get(one.name, {}).values():
+                _add(held, lease.needs)
+            if held:
+                found.append((one.label, held))
+        return found
+
+    # Plans
+
+    def _note_change(self) -> None:
+        """Make a plan soon, if several experiments share the cluster."""
+        self._has_changed = True
+        if len(self.experiments) > 1 and not self._is_scheduled:
+            self._is_scheduled = True
+            # Later, because the scheduler is in the middle of its transitions, and more may come.
+            self.scheduler.loop.call_later(self._pause(), self._plan_scheduled)
+
+    def _plan_scheduled(self) -> None:
+        self._is_scheduled = False
+        if self._has_changed and len(self.experiments) > 1:
+            try:
+                self._make_plan()
+            except Exception:
+                # The last plan stays valid. A bug here must not disturb the scheduler.
+                logger.exception("the cluster could not be shared between experiments")
+
+    def _pause(self) -> float:
+        """Return the seconds until the next plan may be made."""
+        pause = max(_LEAST_PAUSE, self._last_seconds / _MOST_OF_LOOP)
+        return max(0.0, self._planned_at + pause - monotonic())
+
+    def _is_plan_due(self) -> bool:
+        is_old = monotonic() - self._planned_at > _PERIOD
+        return (self._has_changed or is_old) and not self._pause()
+
+    def _make_plan(self, asker: _SharingExperiment | None = None) -> None:
+        begun, now = perf_counter(), monotonic()
+        self._sum_shares()
+        self._has_changed = False
+        contenders = [self._contender(one, now) for one in self.experiments.values()]
+        is_enabled = dask.config.get("dasktune.sharing.enabled", True)
+        plan, due = None, {}
+        if is_enabled and any(one.requests for one in contenders):
+            capacity = self._capacity()
+            self._totals = {}
+            for room in capacity.values():
+                _add(self._totals, room)
+            plan = plan_shares(capacity, contenders)
+            due = due_shares(self._totals, contenders)
+        self.plan = plan if plan is not None and plan.contended else None
+        for one in self.experiments.values():
+            one.held = self._held_share(one.name)
+            one.spread = [] if plan is None else plan.spread[one.name]
+            if self.plan is None:
+                one.unused.clear()
+            else:
+                one.due = due[one.name]
+                self._check_use(one, self.plan, now)
+        self._notify(plan, asker)
+        self._planned_at, self._last_seconds = monotonic(), perf_counter() - begun
+        self.plans += 1
+        self.plan_seconds += self._last_seconds
+
+    def _contender(self, one: _SharingExperiment, now: float) -> Contender:
+        trials: dict[str, list[tuple[str, dict[str, float]]]] = {}
+        for lease in self.leases.get(one.name, {}).values():
+            trials.setdefault(lease.actor, []).append((lease.address, lease.needs))
+        one.expected = {actor: rest for actor, rest in one.expected.items() if rest[1] > now}
+        for actor, (rest, _) in one.expected.items():
+            trials.setdefault(actor, []).extend(rest.items())
+        one.voided = {address: until for address, until in one.voided.items() if until > now}
+        return Contender(
+            one.name,
+            weight=one.weight,
+            priority=one.priority,
+            lag=one.lag,
+            holdings=list(trials.values()),
+            requests=one.requests if now - one.heard_at < _SILENT else (),
+            closed=one.closed.union(one.voided),
+        )
+
+    def _capacity(self) -> dict[str, dict[str, float]]:
+        """Return what each worker has for the experiments: all that other programs do not use."""
+        ours: dict[str, dict[str, float]] = {}
+        for name in self.experiments:
+            for lease in self.leases.get(name, {}).values():
+                _add(ours.setdefault(lease.address, {}), lease.needs)
+        capacity = {}
+        for address, worker in self.scheduler.workers.items():
+            used, held = worker.used_resources, ours.get(address, {})
+            capacity[address] = {
+                kind: amount - max(0.0, used.get(kind, 0.0) - held.get(kind, 0.0))
+                for kind, amount in worker.resources.items()
+            }
+        return capacity
+
+    def _held_share(self, name: str) -> float:
+        leases = self.leases.get(name, {}).values()
+        return sum(dominant_share(lease.needs, self._totals) for lease in leases)
+
+    def _sum_shares(self) -> None:
+        """Update the lags.
+
+        This is called at the begin and the end of each lease. Sums at the times of the plans would
+        be wrong: many plans are made at the moment between a lease's end and the next lease.
+        """
+        now = monotonic()
+        seconds = min(now - self._summed_at, _LONGEST_SUM)
+        self._summed_at = now
+        for one in self.experiments.values():
+            if self.plan is not None:
+                one.lag = next_lag(one.lag, one.due, one.held, seconds, waits=bool(one.requests))
+            else:
+                # Every experiment has all that it requests, and the past is soon forgotten.
+                one.lag *= max(0.0, 1 - seconds / _LONGEST_SUM)
+
+    def _check_use(self, one: _SharingExperiment, plan: SharePlan, now: float) -> None:
+        """Reserve nothing more where the driver has not used its room."""
+        startable = plan.startable[one.name]
+        one.unused = {address: one.unused.get(address, now) for address in startable}
+        for address, since in list(one.unused.items()):
+            # A driver that has not called since then does not know of the room.
+            if now - since > _UNUSED and one.heard_at > since:
+                del one.unused[address]
+                one.voided[address] = now + _VOID
+                self._has_changed = True
+
+    def _notify(self, plan: SharePlan | None, asker: _SharingExperiment | None) -> None:
+        """Notify the drivers that can start trials, are limited now, or hold too much.
+
+        The asker gets the plan as its answer.
+        """
+        for one in self.experiments.values():
+            before = one.planned
+            startable = set() if plan is None else plan.startable[one.name]
+            one.planned = _Planned(self.plan is not None, startable, self._excess(one))
+            if one is not asker and not one.is_notified and one.planned.is_news(before):
+                one.is_notified = True
+                self.scheduler.log_event(one.name, {"kind": "share-changed"})
+
+    def _excess(self, one: _SharingExperiment) -> dict[str, dict[str, float]]:
+        """Return what an experiment holds above what it may hold, by address."""
+        if self.plan is None:
+            return {}
+        held: dict[str, dict[str, float]] = {}
+        for lease in self.leases.get(one.name, {}).values():
+            _add(held.setdefault(lease.address, {}), lease.needs)
+        excess = {}
+        for address, amounts in held.items():
+            allowed = self.plan.allowed(one.name, address) or amounts
+            over = {kind: v - allowed.get(kind, 0.0) for kind, v in amounts.items()}
+            if any(amount > _EPSILON for amount in over.values()):
+                excess[address] = over
+        return excess
+
+
+def _add(total: dict[str, float], needs: Mapping[str, float]) -> None:
+    for kind, amount in needs.items():
+        total[kind] = total.get(kind, 0.0) + amount

@@ -1,0 +1,228 @@
+"""The driver's end of the fair share: registers the plugin, and reports what the driver requests.
+
+The demand is part of the reading of the workers, so an experiment that is alone on its cluster
+makes no additional call. If there are others, the begin and the end of waiting are reported at
+once, by a small call.
+
+All methods run on the client's event loop, except that the runner's thread may call `holders` and
+read `others`. The loop replaces both values as a whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import cloudpickle
+from distributed import Client
+
+from dasktune.cluster.sharing import fair_share, share_plugin
+from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME, SharePlugin
+from dasktune.trial.resources import PlacementGroupFactory
+
+__all__ = ["ShareReporter", "WaitingTrials"]
+
+logger = logging.getLogger(__name__)
+
+#: Seconds that a call to the scheduler may take.
+_DEADLINE: Final = 10.0
+
+#: Least seconds between two attempts to register the plugin on the same scheduler.
+_REGISTER_INTERVAL: Final = 60.0
+
+#: Least seconds between two reports of the demand that are not part of a reading.
+_PAUSE: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingTrials:
+    """The trials of an experiment that would start now if they had room.
+
+    Parameters
+    ----------
+    request : PlacementGroupFactory or None
+        The resources of each trial; None if none waits.
+    number : int
+        Number of trials.
+    kinds : collection of str
+        The resources that workers declare to Dask. Dask does not count the others.
+    closed : sequence of str
+        Addresses of the workers that accept no trial now.
+    """
+
+    request: PlacementGroupFactory | None
+    number: int
+    kinds: Collection[str] = ()
+    closed: Sequence[str] = ()
+
+    @property
+    def plain(self) -> list[tuple[list[dict[str, float]], str, int]]:
+        """The requests as plain values: bundles, strategy and number of trials.
+
+        Examples
+        --------
+        >>> one = PlacementGroupFactory([{"CPU": 1, "memory": 1000}])
+        >>> WaitingTrials(request=one, number=3, kinds={"CPU"}).plain
+        [([{'CPU': 1}], 'PACK', 3)]
+        """
+        if self.request is None:
+            return []
+        bundles = [
+            {kind: amount for kind, amount in bundle.items() if kind in self.kinds}
+            for bundle in self.request.bundles
+        ]
+        return [(bundles, self.request.strategy, self.number)]
+
+
+class ShareReporter:
+    """Reports an experiment's demand to the plugin on the scheduler, and keeps its answer.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client.
+    name : str
+        The unique name of the experiment on the cluster, and the topic of its notifications.
+    label : str
+        The name that users know.
+    weight, priority : float
+        See :class:`~dasktune.RunConfig`.
+    waiting : callable
+        Returns the trials that wait now.
+    enabled : bool, default=True
+        Whether the experiment takes part. It does not on a cluster of its own, nor without leases:
+        the scheduler then does not know what it holds.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        name: str,
+        label: str,
+        weight: float,
+        priority: float,
+        waiting: Callable[[], WaitingTrials],
+        enabled: bool = True,
+    ) -> None:
+        self._client = client
+        self._name, self._label = name, label
+        self._weight, self._priority = weight, priority
+        self._waiting = waiting
+        self._enabled = enabled
+        #: Number of other experiments on the cluster, as of the last reading.
+        self.others = 0
+        #: Names of other experiments and what they hold, while this one waits for its share.
+        self._holders: list[tuple[str, dict[str, float]]] = []
+        self._has_news = False
+        self._task: asyncio.Task[None] | None = None
+        #: When the plugin may be registered again, on the loop's clock.
+        self._register_at = 0.0
+        self._registering: asyncio.Task[None] | None = None
+
+    async def register(self) -> None:
+        """Register the plugin on the scheduler. It stays there, because other drivers use it."""
+        # The modules are never unregistered, because another experiment of this process may need
+        # the registrations at this moment.
+        cloudpickle.register_pickle_by_value(fair_share)
+        cloudpickle.register_pickle_by_value(share_plugin)
+        try:
+            await asyncio.wait_for(self._client.register_plugin(SharePlugin()), _DEADLINE)
+        except Exception as error:
+            # Without the plugin the experiment uses whatever is free.
+            logger.info("the cluster is not shared fairly between experiments: %r", error)
+
+    def demand(self) -> dict[str, Any] | None:
+        """Return the demand as plain values, for :meth:`SharePlugin.exchange`; None without leases.
+
+        ``label``, ``client``, ``weight`` and ``priority`` say whose demand it is. ``requests`` has
+        the bundles, the placement strategy and the number of the trials that wait. ``closed`` has
+        the addresses of the workers that the experiment cannot use now.
+        """
+        if not self._enabled:
+            return None
+        waiting = self._waiting()
+        return {
+            "label": self._label,
+            "client": self._client.id,
+            "weight": self._weight,
+            "priority": self._priority,
+            "requests": waiting.plain,
+            "closed": list(waiting.closed),
+        }
+
+    def on_answer(self, answer: Mapping[str, Any] | None) -> None:
+        """Keep the plugin's answer to a reading; None if the scheduler has no plugin.
+
+        The plugin is then registered in the background. Pickling it takes some milliseconds, so
+        experiments that find it on the scheduler do not send it again.
+        """
+        self.others = 0 if answer is None else int(answer["others"])
+        self._holders = [] if answer is None else [(name, held) for name, held in answer["holders"]]
+        if answer is not None or not self._enabled:
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() > self._register_at:
+            self._register_at = loop.time() + _REGISTER_INTERVAL
+            self._registering = loop.create_task(self.register())
+
+    def on_reconnect(self) -> None:
+        """Note that the scheduler may be a new one, without the plugin."""
+        self._register_at = 0.0
+
+    def report_soon(self) -> None:
+        """Report the demand now, if other experiments share the cluster."""
+        if not self.others:
+            return
+        self._has_news = True
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._report())
+
+    async def close(self) -> None:
+        """Report that the experiment has ended, if other experiments share the cluster."""
+        for task in (self._task, self._registering):
+            if task is not None:
+                task.cancel()
+        if self.others and self._client.status == "running":
+            await self._note(None)
+
+    def holders(self, totals: Mapping[str, float]) -> str:
+        """Return which other experiments hold what, while this one waits for its share.
+
+        Parameters
+        ----------
+        totals : mapping
+            The resources of the whole cluster.
+        """
+        return ", ".join(
+            f"{label} holds " + " and ".join(f"{held[k]:g} of {totals[k]:g} {k}" for k in held if k in totals)
+            for label, held in self._holders
+        )
+
+    async def _report(self) -> None:
+        while self._has_news:
+            self._has_news = False
+            await self._note(self.demand())
+            await asyncio.sleep(_PAUSE)
+
+    async def _note(self, demand: dict[str, Any] | None) -> None:
+        call = self._client.run_on_scheduler(_noted(), PLUGIN_NAME, self._name, demand)
+        try:
+            await asyncio.wait_for(call, _DEADLINE)
+        except Exception as error:
+            # The next reading reports the demand again. A silent driver requests nothing.
+            logger.debug("the demand could not be reported: %r", error)
+
+
+def _noted() -> Callable[..., None]:
+    """Return a function that calls the plugin on the scheduler; nested, to pickle by value."""
+
+    def note(plugin: str, name: str, demand: Any, dask_scheduler: Any) -> None:
+        share = dask_scheduler.plugins.get(plugin)
+        if share is not None:
+            share.note(name, demand)
+
+    return note

@@ -1,0 +1,483 @@
+"""The plan by which experiments share a cluster: its promises, and experiments in virtual time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dasktune.cluster.sharing.fair_share import (
+    CREDIT,
+    Contender,
+    ShareRequest,
+    due_shares,
+    next_lag,
+    plan_shares,
+)
+from dasktune.placement.bin_packing import WorkerPool, assign_bundles
+from dasktune.placement.free_capacity import FreeCapacity
+
+EPSILON = 1e-6
+ONE = ({"CPU": 1},)
+
+
+def wants(count: int, *bundles: dict[str, float], strategy: str = "PACK") -> list[ShareRequest]:
+    return [ShareRequest(bundles or ONE, strategy, count)]
+
+
+def held(*addresses: str, amount: float = 1) -> list[list[tuple[str, dict[str, float]]]]:
+    return [[(address, {"CPU": amount})] for address in addresses]
+
+
+def cpus(plan: Any, name: str) -> dict[str, float]:
+    """Return how many CPUs of each worker an experiment may hold."""
+    return {address: plan.allowed(name, address)["CPU"] for address in plan.left}
+
+
+# Single plans
+
+
+def test_equal_experiments_get_equal_shares() -> None:
+    first = Contender("a", holdings=held("x", "x", "y", "y"), requests=wants(9))
+    plan = plan_shares({"x": {"CPU": 2}, "y": {"CPU": 2}}, [first, Contender("b", requests=wants(9))])
+    assert plan.contended
+    assert [sum(cpus(plan, name).values()) for name in "ab"] == [2, 2]
+    assert plan.startable == {"a": set(), "b": set()}
+
+
+def test_shares_follow_the_weights() -> None:
+    heavy = Contender("heavy", weight=3, requests=wants(9))
+    plan = plan_shares({"x": {"CPU": 8}}, [heavy, Contender("light", requests=wants(9))])
+    assert [cpus(plan, name)["x"] for name in ("heavy", "light")] == [6, 2]
+
+
+def test_a_higher_class_gets_all_that_it_requests_first() -> None:
+    low = Contender("low", weight=100, holdings=held("x", "x", "x"), requests=wants(9))
+    high = Contender("high", priority=1, requests=wants(2))
+    plan = plan_shares({"x": {"CPU": 3}}, [low, high])
+    assert [cpus(plan, name)["x"] for name in ("low", "high")] == [1, 2]
+    shares = due_shares({"CPU": 3}, [low, high])
+    assert shares == {"low": pytest.approx(1 / 3), "high": pytest.approx(2 / 3)}
+
+
+def test_the_dominant_resource_counts() -> None:
+    # The example of the paper: 9 CPUs and 18 GB; one user's tasks need <1, 4>, the other's <3, 1>.
+    capacity = {"x": {"CPU": 9, "GB": 18}}
+    first = Contender("a", requests=wants(99, {"CPU": 1, "GB": 4}))
+    second = Contender("b", requests=wants(99, {"CPU": 3, "GB": 1}))
+    plan = plan_shares(capacity, [first, second])
+    assert plan.granted == {"a": {"x": {"CPU": 3, "GB": 12}}, "b": {"x": {"CPU": 6, "GB": 2}}}
+    assert due_shares(capacity["x"], [first, second]) == {
+        "a": pytest.approx(2 / 3),
+        "b": pytest.approx(2 / 3),
+    }
+
+
+def test_what_one_does_not_request_others_get() -> None:
+    plan = plan_shares(
+        {"x": {"CPU": 8}}, [Contender("a", requests=wants(1)), Contender("b", requests=wants(9))]
+    )
+    assert plan.granted["b"] == {"x": {"CPU": 7}}
+    assert due_shares({"CPU": 8}, [Contender("a", requests=wants(1)), Contender("b", requests=wants(9))]) == {
+        "a": pytest.approx(1 / 8),
+        "b": pytest.approx(7 / 8),
+    }
+
+
+def test_without_want_no_experiment_is_limited() -> None:
+    both = [Contender("a", holdings=held("x")), Contender("b", requests=wants(1))]
+    plan = plan_shares({"x": {"CPU": 4}}, both)
+    assert not plan.contended
+    assert plan.startable["b"] == {"x"}
+    # Two CPUs are left for either.
+    assert [cpus(plan, name)["x"] for name in "ab"] == [3, 3]
+    assert plan.allowed("a", "unknown worker") is None
+
+
+def test_a_trial_keeps_its_place_while_shares_are_nearly_equal() -> None:
+    capacity = {"x": {"CPU": 3}}
+    owner = Contender("owner", holdings=held("x", "x"), requests=wants(9))
+    other = Contender("other", holdings=held("x"), requests=wants(9), lag=0.05)
+    assert cpus(plan_shares(capacity, [owner, other]), "owner")["x"] == 2
+    # The lag decides at the end, so that the odd CPU goes from one to the other.
+    assert cpus(plan_shares(capacity, [owner, other._replace(lag=1.0)]), "owner")["x"] == 1
+
+
+def test_a_newcomer_is_next_although_all_is_held() -> None:
+    owner = Contender("owner", weight=2, holdings=held("x", "y"), requests=wants(9))
+    plan = plan_shares(
+        {"x": {"CPU": 1}, "y": {"CPU": 1}}, [owner, Contender("new", lag=CREDIT, requests=wants(1))]
+    )
+    assert sum(cpus(plan, "new").values()) == 1
+
+
+def test_a_large_trial_reserves_the_worker_where_least_is_missing() -> None:
+    capacity = {"x": {"CPU": 4}, "y": {"CPU": 4}}
+    small = Contender("small", holdings=held("x", "x", "x", "y", "y"), requests=wants(99))
+    large = Contender("large", requests=wants(2, {"CPU": 4}), lag=CREDIT)
+    plan = plan_shares(capacity, [small, large])
+    assert cpus(plan, "large")["y"] == 4
+    # The rest of the other worker is filled meanwhile.
+    assert cpus(plan, "small") == {"x": 4, "y": 0}
+    assert plan.startable == {"small": {"x"}, "large": set()}
+
+
+def test_a_worker_that_an_experiment_cannot_use_is_not_reserved_for_it() -> None:
+    capacity = {"x": {"CPU": 1}, "y": {"CPU": 1}}
+    one = Contender("a", requests=wants(2), lag=0.5, closed=frozenset({"x"}))
+    plan = plan_shares(capacity, [one, Contender("b", holdings=held("y"), requests=wants(2))])
+    assert plan.granted["a"] == {"y": {"CPU": 1}}
+    assert plan.granted["b"] == {"x": {"CPU": 1}}
+
+
+def test_other_programs_come_first() -> None:
+    # They use 3 of 2 CPUs: Dask counts a task as soon as it is assigned.
+    plan = plan_shares({"x": {"CPU": -1}}, [Contender("a", holdings=held("x"), requests=wants(1))])
+    assert plan.contended
+    assert plan.granted == {"a": {}}
+    assert cpus(plan, "a") == {"x": 0}
+
+
+def test_a_trial_on_a_lost_worker_gets_nothing() -> None:
+    plan = plan_shares({"x": {"CPU": 1}}, [Contender("a", holdings=[[("gone", {"CPU": 1})]])])
+    assert plan.granted == {"a": {}}
+
+
+def test_a_trial_on_several_workers_stays_on_all_or_none() -> None:
+    pair = [[("x", {"CPU": 2}), ("y", {"CPU": 2})]]
+    first = Contender("a", holdings=pair, requests=wants(3, {"CPU": 2}, {"CPU": 2}))
+    high = Contender("b", priority=1, requests=wants(1), closed=frozenset({"y"}))
+    plan = plan_shares({"x": {"CPU": 2}, "y": {"CPU": 2}}, [first, high])
+    assert plan.granted["a"] == {}
+
+
+def test_requests_without_resources_compete_for_nothing() -> None:
+    plan = plan_shares({"x": {"CPU": 1}}, [Contender("a", requests=wants(10**9, {}))])
+    assert not plan.contended
+    assert due_shares({"CPU": 1}, [Contender("a", requests=wants(9, {}))]) == {"a": 0}
+    assert due_shares({}, [Contender("a", requests=wants(9))]) == {"a": 0}
+
+
+def test_several_requests_are_dealt_one_after_the_other() -> None:
+    requests = [*wants(1, {"CPU": 9}), *wants(0), *wants(2)]
+    plan = plan_shares({"x": {"CPU": 4}}, [Contender("a", requests=requests)])
+    assert plan.granted == {"a": {"x": {"CPU": 2}}}
+    assert plan.contended
+
+
+# Several bundles
+
+TWO = ({"CPU": 1}, {"CPU": 1})
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        ("PACK", {"x": {"CPU": 2}}),
+        ("STRICT_PACK", {"x": {"CPU": 2}}),
+        ("SPREAD", {"x": {"CPU": 1}, "y": {"CPU": 1}}),
+        ("STRICT_SPREAD", {"x": {"CPU": 1}, "y": {"CPU": 1}}),
+    ],
+)
+def test_bundles_are_placed_by_the_strategy(strategy: str, expected: dict[str, Any]) -> None:
+    capacity = {"x": {"CPU": 2}, "y": {"CPU": 2}}
+    plan = plan_shares(capacity, [Contender("a", requests=wants(1, {}, *TWO, strategy=strategy))])
+    assert plan.granted["a"] == expected
+    assert plan.startable["a"] == set(expected)
+
+
+@pytest.mark.parametrize("strategy", ["PACK", "STRICT_PACK"])
+def test_bundles_that_fit_on_one_worker_reserve_one(strategy: str) -> None:
+    first = Contender("a", holdings=held("x", "y"), requests=wants(9))
+    second = Contender("b", lag=1.0, requests=wants(1, *TWO, strategy=strategy))
+    plan = plan_shares({"x": {"CPU": 2}, "y": {"CPU": 1}}, [first, second])
+    assert plan.granted["b"] == {"x": {"CPU": 2}}
+    assert plan.startable["b"] == set()
+
+
+def test_bundles_that_can_start_on_two_workers_do_not_wait_for_one() -> None:
+    first = Contender("a", holdings=held("x", "y"))
+    plan = plan_shares({"x": {"CPU": 2}, "y": {"CPU": 2}}, [first, Contender("b", requests=wants(1, *TWO))])
+    assert plan.startable["b"] == {"x", "y"}
+    assert plan.spread == {"a": [], "b": [{"x": {"CPU": 1}, "y": {"CPU": 1}}]}
+
+
+def test_bundles_that_must_spread_reserve_several_workers() -> None:
+    first = Contender("a", holdings=held("x", "x", "y"), requests=wants(9))
+    second = Contender("b", priority=1, requests=wants(1, *TWO, strategy="STRICT_SPREAD"))
+    plan = plan_shares({"x": {"CPU": 2}, "y": {"CPU": 1}}, [first, second])
+    assert plan.granted["b"] == {"x": {"CPU": 1}, "y": {"CPU": 1}}
+    assert plan.granted["a"] == {"x": {"CPU": 1}}
+
+
+@pytest.mark.parametrize("strategy", ["SPREAD", "STRICT_PACK", "STRICT_SPREAD"])
+def test_bundles_that_fit_nowhere_reserve_nothing(strategy: str) -> None:
+    three = [{"CPU": 1}] * 3
+    plan = plan_shares({"x": {"CPU": 2}}, [Contender("a", requests=wants(1, *three, strategy=strategy))])
+    assert plan.granted == {"a": {}}
+    assert plan.contended
+
+
+def test_one_plan_deals_a_limited_number_of_trials_on_several_workers() -> None:
+    capacity = {f"w{number}": {"CPU": 1} for number in range(200)}
+    plan = plan_shares(capacity, [Contender("a", requests=wants(100, *TWO, strategy="STRICT_SPREAD"))])
+    assert len(plan.granted["a"]) == 32
+
+
+def test_a_first_choice_that_blocks_a_later_bundle_is_taken_back() -> None:
+    capacity = {"x": {"CPU": 2, "TPU": 1}, "y": {"CPU": 1}}
+    three = [{"CPU": 1}, {"CPU": 1}, {"CPU": 1, "TPU": 1}]
+    plan = plan_shares(capacity, [Contender("a", requests=wants(1, *three))])
+    assert plan.granted["a"] == {"x": {"CPU": 2, "TPU": 1}, "y": {"CPU": 1}}
+
+
+def test_bundles_of_different_kinds_go_to_different_workers() -> None:
+    capacity = {"x": {"CPU": 2}, "y": {"TPU": 9}}
+    plan = plan_shares(capacity, [Contender("a", requests=wants(1, {"CPU": 2}, {"TPU": 1}))])
+    assert plan.granted["a"] == {"x": {"CPU": 2}, "y": {"TPU": 1}}
+
+
+def test_a_search_without_end_is_given_up() -> None:
+    capacity = {str(number): {"CPU": 2 + number / 10} for number in range(12)}
+    plan = plan_shares(
+        capacity, [Contender("a", requests=wants(1, *[{"CPU": 2}] * 13, strategy="STRICT_SPREAD"))]
+    )
+    assert plan.granted["a"] == {}
+
+
+def test_equal_workers_are_not_tried_one_after_the_other() -> None:
+    capacity = {"x": {"CPU": 2}, "y": {"CPU": 2}, "z": {"CPU": 1}}
+    three = [{"CPU": 2}] * 3
+    plan = plan_shares(capacity, [Contender("a", requests=wants(1, *three, strategy="STRICT_SPREAD"))])
+    assert plan.granted["a"] == {}
+
+
+AMOUNTS = st.sampled_from([0, 1, 2])
+NEEDS = st.fixed_dictionaries({"CPU": AMOUNTS, "TPU": AMOUNTS})
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(NEEDS.filter(lambda needs: any(needs.values())), min_size=1, max_size=3),
+    st.sampled_from(["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]),
+    st.lists(NEEDS, min_size=1, max_size=3),
+)
+def test_the_plan_starts_a_trial_if_and_only_if_the_driver_can_place_it(
+    bundles: list[dict[str, float]], strategy: str, rooms: list[dict[str, float]]
+) -> None:
+    capacity = {str(number): room for number, room in enumerate(rooms)}
+    pools = [
+        WorkerPool(FreeCapacity(tuple(room.items())), members=[(number, str(number))])
+        for number, room in enumerate(rooms)
+    ]
+    plan = plan_shares(capacity, [Contender("a", requests=wants(1, *bundles, strategy=strategy))])
+    assert plan.contended == (assign_bundles(bundles, strategy, pools) is None)
+
+
+# The promises
+
+
+def fits(room: dict[str, float], needs: dict[str, float]) -> bool:
+    return all(room.get(kind, 0) + EPSILON >= amount for kind, amount in needs.items())
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[dict[str, dict[str, float]], list[Contender]]:
+    """Draw workers, and experiments that hold and request something there."""
+    kinds = {"CPU": st.integers(0, 4), "GPU": st.integers(0, 2)}
+    capacity = {f"w{n}": draw(st.fixed_dictionaries(kinds)) for n in range(draw(st.integers(1, 4)))}
+    free = {address: dict(room) for address, room in capacity.items()}
+    contenders = []
+    for name in "abc"[: draw(st.integers(1, 3))]:
+        holdings = []
+        for address in draw(st.lists(st.sampled_from(sorted(capacity)), max_size=3)):
+            needs = {"CPU": draw(st.sampled_from([0.5, 1, 2]))}
+            if fits(free[address], needs):
+                free[address]["CPU"] -= needs["CPU"]
+                holdings.append([(address, needs)])
+        request = ShareRequest(
+            tuple(draw(st.lists(st.fixed_dictionaries(kinds).map(without_zeros), min_size=1, max_size=2))),
+            draw(st.sampled_from(["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"])),
+            draw(st.integers(0, 5)),
+        )
+        contenders.append(
+            Contender(
+                name,
+                weight=draw(st.sampled_from([0.5, 1, 3])),
+                priority=draw(st.sampled_from([0, 0, 1])),
+                lag=draw(st.floats(-3, 3)),
+                holdings=holdings,
+                requests=[request],
+                closed=frozenset(draw(st.lists(st.sampled_from(sorted(capacity)), max_size=1))),
+            )
+        )
+    return capacity, contenders
+
+
+def without_zeros(needs: dict[str, float]) -> dict[str, float]:
+    return {kind: amount for kind, amount in needs.items() if amount}
+
+
+@settings(max_examples=50)
+@given(situations())
+def test_no_worker_is_overbooked_and_the_free_room_is_only_dealt_once(
+    situation: tuple[dict[str, dict[str, float]], list[Contender]],
+) -> None:
+    capacity, contenders = situation
+    plan = plan_shares(capacity, contenders)
+    for address, room in capacity.items():
+        for kind, total in room.items():
+            dealt = sum(plan.granted[one.name].get(address, {}).get(kind, 0) for one in contenders)
+            assert dealt + plan.left[address][kind] == pytest.approx(total)
+            assert plan.left[address][kind] >= 0
+
+
+@settings(max_examples=50)
+@given(situations())
+def test_nothing_is_left_that_a_waiting_trial_could_use(
+    situation: tuple[dict[str, dict[str, float]], list[Contender]],
+) -> None:
+    capacity, contenders = situation
+    plan = plan_shares(capacity, contenders)
+    for one in contenders:
+        request = one.requests[0]
+        needs = request.bundles[0]
+        if one.holdings or len(request.bundles) > 1 or not needs:
+            continue
+        kind, amount = next(iter(needs.items()))
+        dealt = sum(granted.get(kind, 0) for granted in plan.granted[one.name].values()) / amount
+        if dealt < request.trials:
+            is_open = [address for address in capacity if address not in one.closed]
+            assert not any(fits(plan.left[address], needs) for address in is_open)
+
+
+@settings(max_examples=40)
+@given(situations())
+def test_equal_arguments_give_equal_plans(
+    situation: tuple[dict[str, dict[str, float]], list[Contender]],
+) -> None:
+    capacity, contenders = situation
+    assert plan_shares(capacity, contenders) == plan_shares(capacity, contenders)
+    shares = due_shares(capacity["w0"], contenders)
+    assert all(0 <= share <= 1 + EPSILON for share in shares.values())
+
+
+# Experiments in virtual time
+
+
+class Cluster:
+    """Experiments that always want more, in virtual time, with a plan at each step."""
+
+    def __init__(self, capacity: dict[str, dict[str, float]]) -> None:
+        self.capacity = capacity
+        self.experiments: dict[str, dict[str, Any]] = {}
+        #: Running trials: experiment, worker, needs and step of the end.
+        self.running: list[tuple[str, str, dict[str, float], int]] = []
+        self.begun: Counter[str] = Counter()
+        self.seconds: Counter[str] = Counter()
+        self.step = 0
+
+    def add(self, name: str, needs: dict[str, float], length: int, **options: Any) -> None:
+        self.experiments[name] = {"needs": needs, "length": length, "lag": CREDIT, **options}
+
+    def contenders(self) -> list[Contender]:
+        return [
+            Contender(
+                name,
+                weight=one.get("weight", 1),
+                priority=one.get("priority", 0),
+                lag=one["lag"],
+                holdings=[[(where, needs)] for owner, where, needs, _ in self.running if owner == name],
+                requests=wants(1000, one["needs"]),
+            )
+            for name, one in self.experiments.items()
+        ]
+
+    def advance(self, steps: int, seconds: float = 0.5) -> None:
+        totals: Counter[str] = Counter()
+        for room in self.capacity.values():
+            totals.update(room)
+        for _ in range(steps):
+            self.step += 1
+            self.running = [one for one in self.running if one[3] > self.step]
+            contenders = self.contenders()
+            plan = plan_shares(self.capacity, contenders)
+            due = due_shares(totals, contenders)
+            for name, one in self.experiments.items():
+                self.start(name, one, plan)
+            for name, one in self.experiments.items():
+                share = sum(needs["CPU"] for owner, _, needs, _ in self.running if owner == name)
+                one["lag"] = next_lag(one["lag"], due[name], share / totals["CPU"], seconds, waits=True)
+                self.seconds[name] += share / totals["CPU"]
+
+    def start(self, name: str, one: dict[str, Any], plan: Any) -> None:
+        """Start trials where there is room for them, as a driver's ledger would."""
+        for address, room in self.capacity.items():
+            needs = one["needs"]
+            while True:
+                used = sum(n["CPU"] for _, where, n, _ in self.running if where == address)
+                own = sum(n["CPU"] for o, where, n, _ in self.running if where == address and o == name)
+                allowed = plan.allowed(name, address)["CPU"] if plan.contended else room["CPU"]
+                if min(room["CPU"] - used, allowed - own) + EPSILON < needs["CPU"]:
+                    break
+                self.running.append((name, address, needs, self.step + one["length"]))
+                self.begun[name] += 1
+
+
+def test_three_equal_experiments_take_turns_on_two_cpus() -> None:
+    cluster = Cluster({"x": {"CPU": 1}, "y": {"CPU": 1}})
+    for name in "abc":
+        cluster.add(name, {"CPU": 1}, length=1)
+    cluster.advance(200)
+    assert all(cluster.seconds[name] / 200 == pytest.approx(1 / 3, abs=0.03) for name in "abc")
+    assert sum(cluster.seconds.values()) == pytest.approx(200)
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 1), (1, 7), (7, 3)])
+def test_shares_follow_the_weights_however_long_trials_are(first: int, second: int) -> None:
+    cluster = Cluster({"x": {"CPU": 2}, "y": {"CPU": 1}})
+    cluster.add("heavy", {"CPU": 1}, length=first, weight=2)
+    cluster.add("light", {"CPU": 1}, length=second)
+    cluster.advance(300)
+    assert cluster.seconds["heavy"] / 300 == pytest.approx(2 / 3, abs=0.06)
+    assert sum(cluster.seconds.values()) == pytest.approx(300)
+
+
+def test_a_large_trial_begins_among_small_ones() -> None:
+    cluster = Cluster({"x": {"CPU": 4}, "y": {"CPU": 4}})
+    cluster.add("small", {"CPU": 1}, length=5)
+    cluster.advance(7)
+    cluster.add("large", {"CPU": 4}, length=5)
+    cluster.advance(2 * 5)
+    assert cluster.begun["large"] > 0
+
+
+def test_a_lower_class_starves() -> None:
+    cluster = Cluster({"x": {"CPU": 2}})
+    cluster.add("low", {"CPU": 1}, length=3)
+    cluster.advance(4)
+    before = cluster.begun["low"]
+    cluster.add("high", {"CPU": 1}, length=3, priority=1)
+    cluster.advance(50)
+    assert cluster.begun["low"] <= before + 2
+    assert cluster.begun["high"] > 20
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    st.lists(
+        st.tuples(st.integers(1, 3), st.integers(1, 4), st.sampled_from([0.5, 1, 2])), min_size=2, max_size=3
+    ),
+)
+def test_no_experiment_starves(sizes: list[int], experiments: list[tuple[int, int, float]]) -> None:
+    cluster = Cluster({f"w{number}": {"CPU": size} for number, size in enumerate(sizes)})
+    for number, (needs, length, weight) in enumerate(experiments):
+        if needs <= max(sizes):
+            cluster.add(str(number), {"CPU": needs}, length, weight=weight)
+    # With the weights 0.5 and 2 the smallest of three shares is a ninth.
+    cluster.advance(120)
+    assert all(cluster.begun[name] >= 2 for name in cluster.experiments)

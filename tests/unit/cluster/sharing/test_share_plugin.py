@@ -1,0 +1,359 @@
+"""The plugin that shares a cluster, with a stand-in for the scheduler and its clock."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import dask
+import pytest
+
+from dasktune.cluster.sharing import share_plugin
+from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME, SharePlugin
+
+CPU = {"CPU": 1}
+
+
+class Scheduler:
+    """Workers, leases, timers and notifications, as far as the plugin looks at them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **cpus: float) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(share_plugin, "monotonic", lambda: self.now)
+        # Plans take no time.
+        monkeypatch.setattr(share_plugin, "perf_counter", lambda: 0.0)
+        self.workers: dict[str, Any] = {}
+        self.tasks: dict[Any, Any] = {}
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.notified: list[str] = []
+        self.loop = SimpleNamespace(call_later=self.call_later)
+        for address, amount in cpus.items():
+            self.add_worker(address, amount)
+        self.plugin = SharePlugin()
+        self.plugin.scheduler = self
+
+    def add_worker(self, address: str, cpus: float) -> None:
+        self.workers[address] = SimpleNamespace(
+            address=address, resources={"CPU": cpus}, used_resources={"CPU": 0.0}
+        )
+
+    def call_later(self, delay: float, function: Callable[[], None]) -> None:
+        self.timers.append((self.now + delay, function))
+
+    def log_event(self, topic: str, message: dict[str, Any]) -> None:
+        assert message == {"kind": "share-changed"}
+        self.notified.append(topic)
+
+    def advance(self, seconds: float) -> list[str]:
+        """Let time pass, run the timers, and return the experiments that were notified."""
+        self.now += seconds
+        due = [function for when, function in self.timers if when <= self.now]
+        self.timers = [one for one in self.timers if one[0] > self.now]
+        for function in due:
+            function()
+        told, self.notified = self.notified, []
+        return told
+
+    def hold(self, experiment: str, address: str, number: int = 1, needs: Any = CPU) -> str:
+        key = f"{experiment}-actor-{number}-lease-{address}"
+        self.tasks[key] = SimpleNamespace(processing_on=self.workers[address], resource_restrictions=needs)
+        for kind, amount in needs.items():
+            self.workers[address].used_resources[kind] += amount
+        self.plugin.transition(key, "waiting", "processing", stimulus_id="s")
+        return key
+
+    def release(self, key: str) -> None:
+        task = self.tasks.pop(key)
+        for kind, amount in task.resource_restrictions.items():
+            task.processing_on.used_resources[kind] -= amount
+        self.plugin.transition(key, "processing", "released", stimulus_id="s")
+        self.plugin.transition(key, "released", "forgotten", stimulus_id="s")
+
+    def read(self, experiment: str, waits: int = 0, **options: Any) -> dict[str, Any]:
+        """Return the answer to an experiment, with what each worker has free for it."""
+        answer = self.plugin.exchange(experiment, demand(experiment, waits, **options))
+        others = {
+            address: worker.used_resources["CPU"]
+            - sum(lease.address == address for lease in self.plugin.leases.get(experiment, {}).values())
+            for address, worker in self.workers.items()
+        }
+        withheld = {
+            address: self.plugin.withheld(experiment, worker, {"CPU": others[address]})
+            for address, worker in self.workers.items()
+        }
+        return {
+            **answer,
+            "withheld": {address: amounts["CPU"] for address, amounts in withheld.items() if amounts},
+        }
+
+
+def demand(name: str, waits: int = 0, **options: Any) -> dict[str, Any]:
+    return {
+        "label": name.upper(),
+        "client": f"client of {name}",
+        "weight": 1.0,
+        "priority": 0,
+        "requests": [([CPU], "PACK", waits)] if waits else [],
+        "closed": [],
+        **options,
+    }
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> Scheduler:
+    """Two workers with a CPU each, both held by the experiment "a", which wants more."""
+    scheduler = Scheduler(monkeypatch, x=1, y=1)
+    scheduler.read("a", waits=8)
+    scheduler.hold("a", "x", 1)
+    scheduler.hold("a", "y", 2)
+    return scheduler
+
+
+def test_one_experiment_alone_causes_no_plan_and_no_timer(two: Scheduler) -> None:
+    for _ in range(5):
+        two.advance(1)
+        assert two.read("a", waits=8) == {"others": 0, "holders": [], "withheld": {}}
+    assert two.plugin.plans == 0
+    assert two.timers == []
+
+
+def test_an_experiment_that_joins_gets_the_next_place(two: Scheduler) -> None:
+    assert two.read("b", waits=8) == {
+        "others": 1,
+        "holders": [("A", {"CPU": 2})],
+        "withheld": {},  # the other experiment uses both CPUs
+    }
+    # The first experiment is notified. It reads that one of its places is not for it any more.
+    assert two.advance(0) == ["a"]
+    given = two.read("a", waits=8)
+    assert given["withheld"] == {"x": 1} or given["withheld"] == {"y": 1}
+    (address,) = given["withheld"]
+    # It releases that lease when its trial ends, and the second experiment is notified.
+    key = next(key for key, lease in two.plugin.leases["a"].items() if lease.address == address)
+    two.release(key)
+    assert two.advance(0.05) == ["b"]
+    assert two.read("b", waits=8)["withheld"] == {}
+    assert two.read("a", waits=8)["withheld"] == {address: 1}
+
+
+def test_a_driver_is_notified_once_until_it_reads(two: Scheduler) -> None:
+    two.read("b", waits=8)
+    assert two.advance(0.1) == ["a"]
+    two.release(next(iter(two.plugin.leases["a"])))
+    assert "a" not in two.advance(0.1)
+
+
+def test_shares_follow_weights_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = Scheduler(monkeypatch, x=3)
+    held: dict[str, list[str]] = {"a": [], "b": []}
+    steps: dict[str, int] = {"a": 0, "b": 0}
+    for step in range(400):
+        scheduler.advance(0.1)
+        for name in "ab":
+            # Trials take 0.1 s, so every lease can be released at each step.
+            free = scheduler.read(name, 9, weight=2.0 if name == "a" else 1.0)["withheld"].get("x", 0)
+            used = scheduler.workers["x"].used_resources["CPU"]
+            if used + free > 3 and held[name]:
+                scheduler.release(held[name].pop())
+            elif used + free < 3:
+                held[name].append(scheduler.hold(name, "x", step))
+            steps[name] += len(held[name])
+    assert steps["a"] / (steps["a"] + steps["b"]) == pytest.approx(2 / 3, abs=0.05)
+
+
+def test_room_that_is_not_used_is_not_reserved_for_long(two: Scheduler) -> None:
+    two.read("b", waits=8)
+    two.release(next(iter(two.plugin.leases["a"])))
+    two.advance(0.1)
+    free = [address for address in "xy" if not two.workers[address].used_resources["CPU"]]
+    assert list(two.read("a", waits=8)["withheld"]) == free
+    # The second driver reads, but starts nothing: its trial lacks memory there.
+    for _ in range(5):
+        two.advance(0.6)
+        two.read("b", waits=8)
+    two.advance(0.6)
+    assert free[0] not in two.read("a", waits=8)["withheld"]
+    # After ten seconds it is tried again.
+    for _ in range(12):
+        two.advance(1)
+        two.read("b", waits=8)
+        last = two.read("a", waits=8)["withheld"]
+    assert free[0] in last
+
+
+def test_room_that_the_driver_has_not_read_of_stays_reserved(two: Scheduler) -> None:
+    two.read("b", waits=8)
+    two.release(next(iter(two.plugin.leases["a"])))
+    for _ in range(4):
+        two.advance(0.9)
+        last = two.read("a", waits=8)["withheld"]
+    assert last
+    # Then its driver counts as silent, and requests nothing.
+    two.advance(3)
+    assert two.read("a", waits=8)["withheld"] == {}
+
+
+def test_the_further_workers_of_a_trial_stay_free_until_it_holds_them(two: Scheduler) -> None:
+    pair = {"requests": [([CPU, CPU], "STRICT_SPREAD", 1)]}
+    for key in list(two.plugin.leases["a"]):
+        two.release(key)
+    two.read("b", priority=1, **pair)
+    two.advance(0.1)
+    assert two.read("a", waits=8)["withheld"] == {"x": 1, "y": 1}
+    first = two.hold("b", "x", 1)
+    # By its last report it still waits for the trial that it is starting. Now it waits for none.
+    two.read("b", priority=1)
+    two.advance(0.1)
+    assert two.read("a", waits=8)["withheld"] == {"y": 1}
+    second = two.hold("b", "y", 1)
+    two.advance(0.1)
+    assert two.read("a", waits=8)["withheld"] == {}
+    two.release(second)
+    two.release(first)
+    two.advance(0.1)
+    assert two.read("a", waits=8)["withheld"] == {}
+
+
+def test_a_further_worker_that_is_not_acquired_is_free_again(two: Scheduler) -> None:
+    pair = {"requests": [([CPU, CPU], "STRICT_SPREAD", 1)]}
+    for key in list(two.plugin.leases["a"]):
+        two.release(key)
+    two.read("b", priority=1, **pair)
+    two.hold("b", "x", 1)
+    two.read("b", priority=1)
+    two.advance(0.1)
+    assert two.read("a", waits=8)["withheld"] == {"y": 1}
+    two.advance(2.5)
+    assert two.read("a", waits=8)["withheld"] == {}
+
+
+def test_a_killed_driver_is_forgotten_with_its_client(two: Scheduler) -> None:
+    two.read("b", waits=8)
+    assert two.read("a", waits=8)["withheld"]
+    two.plugin.remove_client(two, "client of b")
+    two.advance(0.1)
+    assert two.read("a", waits=8) == {"others": 0, "holders": [], "withheld": {}}
+
+
+def test_a_silent_driver_is_forgotten_unless_it_holds_something(two: Scheduler) -> None:
+    two.read("b")
+    two.now += 100
+    assert two.read("b")["others"] == 1  # the first experiment holds leases
+    two.plugin.restart(two)
+    assert two.read("b")["others"] == 0
+    assert list(two.plugin.experiments) == ["b"]
+
+
+def test_an_experiment_that_ends_says_so(two: Scheduler) -> None:
+    two.read("b", waits=8)
+    two.advance(0.1)
+    assert two.read("a", waits=8)["withheld"]
+    two.plugin.note("b", None)
+    two.plugin.note("never heard of", None)
+    two.advance(0.1)
+    assert two.read("a", waits=8)["withheld"] == {}
+
+
+def test_the_begin_of_waiting_between_two_readings_makes_a_plan(two: Scheduler) -> None:
+    two.read("b")
+    two.advance(0.1)
+    two.read("a", waits=8)
+    plans = two.plugin.plans
+    two.plugin.note("b", demand("b", 3))
+    assert two.advance(0.1) == ["a"]
+    assert two.plugin.plans == plans + 1
+
+
+def test_plans_take_a_fiftieth_of_the_time_at_most(two: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(100))
+    # Each plan takes a second.
+    monkeypatch.setattr(share_plugin, "perf_counter", lambda: float(next(clock)))
+    two.read("b", waits=8)
+    assert two.plugin.plans == 1
+    two.release(next(iter(two.plugin.leases["a"])))
+    for _ in range(4):
+        two.advance(10)
+        two.read("b", waits=8)
+        assert two.plugin.plans == 1
+    two.advance(10)
+    assert two.plugin.plans == 2
+
+
+def test_leases_that_existed_before_the_plugin_count(two: Scheduler) -> None:
+    again = SharePlugin()
+    two.tasks["waiting-lease-1"] = SimpleNamespace(processing_on=None)
+    for work in [again.start(two)]:
+        with pytest.raises(StopIteration):
+            work.send(None)
+    assert again.leases == two.plugin.leases
+    assert again.name == PLUGIN_NAME
+
+
+def test_tasks_of_others_are_not_leases(two: Scheduler) -> None:
+    before = {name: dict(leases) for name, leases in two.plugin.leases.items()}
+    two.plugin.transition(("x-lease-y", 1), "waiting", "processing")
+    two.plugin.transition("sum", "waiting", "processing")
+    two.plugin.transition("dasktune-gone-actor-1-lease-2", "processing", "released")
+    assert two.plugin.leases == before
+
+
+def test_other_programs_use_comes_first(two: Scheduler) -> None:
+    # An experiment of another version: its lease is known, the experiment is not.
+    two.release(next(iter(two.plugin.leases["a"])))
+    two.hold("older", "x", 7)
+    two.read("b", waits=8)
+    two.advance(0.1)
+    assert two.plugin.plan is not None
+    assert two.plugin.plan.left["x"] == {"CPU": 0}
+
+
+def test_a_worker_that_joins_is_free_for_all_until_the_next_plan(two: Scheduler) -> None:
+    two.read("b", waits=8)
+    two.add_worker("z", 1)
+    assert two.plugin.withheld("a", two.workers["z"], {}) == {}
+    two.plugin.add_worker(two, "z")
+    two.advance(0.1)
+    assert two.read("a", waits=8)["withheld"]["z"] == 1
+    two.plugin.remove_worker(two, "z", stimulus_id="s")
+    del two.workers["z"]
+    two.advance(0.1)
+    assert "z" not in two.read("a", waits=8)["withheld"]
+
+
+def test_a_worker_that_an_experiment_cannot_use_is_not_reserved_for_it(two: Scheduler) -> None:
+    two.read("b", waits=8, closed=["x"])
+    two.advance(0.1)
+    assert list(two.read("a", waits=8)["withheld"]) in (["y"], [])
+    assert "x" not in two.read("a", waits=8)["withheld"]
+
+
+def test_administrators_limit_weights_and_classes(two: Scheduler) -> None:
+    limits = {"dasktune.sharing.max-weight": 2, "dasktune.sharing.max-priority": 0}
+    with dask.config.set(limits):
+        two.read("b", waits=8, weight=1e9, priority=5)
+    one = two.plugin.experiments["b"]
+    assert (one.weight, one.priority) == (2, 0)
+
+
+def test_administrators_can_turn_sharing_off(two: Scheduler) -> None:
+    with dask.config.set({"dasktune.sharing.enabled": False}):
+        two.read("b", waits=8)
+        two.advance(0.1)
+        assert two.read("a", waits=8)["withheld"] == {}
+
+
+def test_an_error_disturbs_neither_the_scheduler_nor_the_driver(
+    two: Scheduler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    two.read("b", waits=8)
+    two.advance(1)
+    monkeypatch.setattr(share_plugin, "plan_shares", lambda *_: 1 / 0)
+    with caplog.at_level(logging.ERROR, "distributed.dasktune"):
+        assert two.read("b", waits=8) == {"others": 0, "holders": [], "withheld": {}}
+        two.hold("b", "x", 9)
+        two.advance(1)
+    assert [record.message for record in caplog.records] == [
+        "the cluster could not be shared between experiments"
+    ] * 2

@@ -1,0 +1,169 @@
+"""What a driver reports to the plugin, and how often."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dasktune.cluster.sharing import fair_share, share_plugin
+from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME
+from dasktune.cluster.sharing.share_reporter import ShareReporter, WaitingTrials
+from dasktune.trial.resources import PlacementGroupFactory
+
+ONE = PlacementGroupFactory([{"CPU": 1}])
+
+
+class FakeClient:
+    """A client with a scheduler whose plugin records the calls."""
+
+    id, status = "client-1", "running"
+
+    def __init__(self, *, has_plugin: bool = True, is_broken: bool = False) -> None:
+        self.notes: list[tuple[str, Any]] = []
+        self.registered = 0
+        self.is_broken = is_broken
+        plugin = SimpleNamespace(note=lambda name, demand: self.notes.append((name, demand)))
+        self.scheduler = SimpleNamespace(plugins={PLUGIN_NAME: plugin} if has_plugin else {})
+
+    async def run_on_scheduler(self, function: Any, *arguments: Any) -> None:
+        if self.is_broken:
+            raise OSError("the connection is lost")
+        function(*arguments, dask_scheduler=self.scheduler)
+
+    async def register_plugin(self, plugin: Any) -> None:
+        self.registered += 1
+        raise RuntimeError("plugins are disabled")
+
+
+def reporter(client: Any, waiting: WaitingTrials | None = None, **options: Any) -> ShareReporter:
+    shown = waiting or WaitingTrials(request=None, number=0)
+    facts: dict[str, Any] = {"name": "dasktune-1", "label": "run", "weight": 2.0, "priority": 1.0}
+    return ShareReporter(client, **facts, waiting=lambda: shown, **options)
+
+
+def test_the_demand_has_what_workers_declare_only() -> None:
+    request = PlacementGroupFactory([{"memory": 5}, {"CPU": 1, "GPU": 0.5, "memory": 9}], "SPREAD")
+    waiting = WaitingTrials(request=request, number=3, kinds={"CPU", "GPU"}, closed=["tcp://a:1"])
+    assert reporter(FakeClient(), waiting).demand() == {
+        "label": "run",
+        "client": "client-1",
+        "weight": 2.0,
+        "priority": 1.0,
+        "requests": [([{}, {"CPU": 1, "GPU": 0.5}], "SPREAD", 3)],
+        "closed": ["tcp://a:1"],
+    }
+
+
+def test_an_experiment_that_takes_no_part_reports_and_registers_nothing() -> None:
+    async def work() -> None:
+        client = FakeClient()
+        share = reporter(client, enabled=False)
+        assert share.demand() is None
+        share.on_answer(None)
+        await share.close()
+        assert client.registered == 0
+
+    asyncio.run(work())
+
+
+def test_a_plugin_that_cannot_be_registered_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        asyncio.run(reporter(FakeClient()).register())
+    assert "not shared fairly" in caplog.text
+
+
+def test_the_plugin_is_registered_where_it_is_missing_and_again_on_a_new_scheduler() -> None:
+    async def work() -> None:
+        client = FakeClient()
+        share = reporter(client)
+        share.on_answer({"others": 0, "holders": []})
+        await asyncio.sleep(0)
+        assert client.registered == 0
+        for _ in range(3):
+            share.on_answer(None)
+            await asyncio.sleep(0.001)
+        assert client.registered == 1
+        share.on_reconnect()
+        share.on_answer(None)
+        while client.registered < 2:
+            await asyncio.sleep(0.001)
+        await share.close()
+
+    asyncio.run(work())
+
+
+def test_an_experiment_alone_makes_no_call() -> None:
+    async def work() -> None:
+        client = FakeClient()
+        share = reporter(client)
+        share.on_answer({"others": 0, "holders": []})
+        share.report_soon()
+        await asyncio.sleep(0)
+        await share.close()
+        assert client.notes == []
+
+    asyncio.run(work())
+
+
+def test_beside_others_the_demand_is_reported_at_once_but_not_for_each_change() -> None:
+    async def work() -> None:
+        client = FakeClient()
+        share = reporter(client, WaitingTrials(request=ONE, number=1, kinds={"CPU"}))
+        share.on_answer({"others": 1, "holders": []})
+        for _ in range(50):
+            share.report_soon()
+            await asyncio.sleep(0)
+        # The changes during the pause after the first call are reported together.
+        while len(client.notes) < 2:
+            await asyncio.sleep(0.001)
+        await share.close()
+        assert [demand and demand["requests"] for _, demand in client.notes] == [
+            [([{"CPU": 1}], "PACK", 1)],
+            [([{"CPU": 1}], "PACK", 1)],
+            None,
+        ]
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("client", [FakeClient(has_plugin=False), FakeClient(is_broken=True)])
+def test_a_call_that_finds_no_plugin_does_no_harm(client: FakeClient) -> None:
+    async def work() -> None:
+        share = reporter(client)
+        share.on_answer({"others": 1, "holders": []})
+        await share.close()
+        client.status = "closed"
+        await share.close()
+
+    asyncio.run(work())
+    assert client.notes == []
+
+
+def test_users_are_told_who_holds_what() -> None:
+    share = reporter(FakeClient())
+    assert share.holders({"CPU": 8}) == ""
+    share.on_answer({"others": 2, "holders": [["other", {"CPU": 6, "GPU": 1}], ["third", {"CPU": 0.5}]]})
+    assert (
+        share.holders({"CPU": 8, "GPU": 2})
+        == "other holds 6 of 8 CPU and 1 of 2 GPU, third holds 0.5 of 8 CPU"
+    )
+
+
+@pytest.mark.parametrize("module", [fair_share, share_plugin])
+def test_what_travels_to_the_scheduler_needs_no_dasktune(module: Any) -> None:
+    imported = set()
+    for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add(str(node.module))
+    others = {name for name in imported if name.partition(".")[0] not in sys.stdlib_module_names}
+    # The planner travels with the plugin.
+    allowed = {"dask", "distributed", fair_share.__name__} if module is share_plugin else set()
+    assert others == allowed

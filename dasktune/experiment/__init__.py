@@ -4,6 +4,7 @@ Nothing here reads a clock, a file or the network. The loop that feeds it is in 
 the policies that it asks are in `schedulers`, `search` and `stopper`.
 """
 
+import sys
 from typing import Any, Final
 
 from dasktune.experiment.experiment_machine import ExperimentMachine, HandleResult
@@ -25,7 +26,7 @@ _OF_THE_PACKAGE: Final = frozenset({"Experiment", "Trial"})
 
 def __getattr__(name: str) -> Any:
     if name in _OF_THE_PACKAGE:
-        import dasktune
-
-        return getattr(dasktune, name)
+        # No import: this package must not depend on the layers of these classes. Its parent is
+        # always loaded, and imports them if a user asks for them here.
+        return getattr(sys.modules["dasktune"], name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -47,6 +47,9 @@ class TimeoutStopper(Stopper):
     (True, 'the time budget of 60 s is used up')
     """
 
+    #: Whether `on_time` has been called. Stoppers that an older version has pickled do not have it.
+    _gets_time = False
+
     def __init__(self, timeout: float | _Duration) -> None:
         duration = getattr(timeout, "total_seconds", None)
         given: object = duration() if callable(duration) else timeout
@@ -61,8 +64,6 @@ class TimeoutStopper(Stopper):
         self._now = 0.0
         #: The time of this session's first call of on_time().
         self._started: float | None = None
-        #: Whether `on_time` has been called.
-        self._gets_time = False
 
     @property
     def remaining(self) -> float:

@@ -18,7 +18,7 @@ the driver hangs. Room that a driver has not used for 2 s is therefore not reser
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from time import monotonic, perf_counter
 from typing import Any, NamedTuple
 
@@ -136,8 +136,15 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
 
     idempotent = True
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        timer: Callable[[], float] = monotonic,
+        stopwatch: Callable[[], float] = perf_counter,
+        plan: Callable[..., SharePlan] = plan_shares,
+    ) -> None:
         self.name = PLUGIN_NAME
+        self._timer, self._stopwatch, self._plan_shares = timer, stopwatch, plan
         self.experiments: dict[str, _SharingExperiment] = {}
         #: All leases by experiment and by key, also those of experiments that are not known.
         self.leases: dict[str, dict[str, _Lease]] = {}
@@ -200,7 +207,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             if lease.address in places:
                 one.spread.remove(places)
                 rest = {address: needs for address, needs in places.items() if address != lease.address}
-                one.expected[lease.actor] = rest, monotonic() + _UNUSED
+                one.expected[lease.actor] = rest, self._timer() + _UNUSED
                 return
 
     def add_worker(self, scheduler: Any, worker: str) -> None:
@@ -298,7 +305,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             one.held = self._held_share(name)
             self._has_changed = True
         config = dask.config.get("dasktune.sharing", {})
-        one.heard_at = monotonic()
+        one.heard_at = self._timer()
         one.label, one.client = str(demand["label"]), str(demand["client"])
         weight = min(float(demand["weight"]), float(config.get("max-weight", demand["weight"])))
         one.weight = max(_LEAST_WEIGHT, weight)
@@ -316,7 +323,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
 
     def _others(self, one: _SharingExperiment) -> list[_SharingExperiment]:
         """Return the other experiments; those whose drivers have long been silent are forgotten."""
-        now = monotonic()
+        now = self._timer()
         for name, other in list(self.experiments.items()):
             if now - other.heard_at > _FORGOTTEN and name not in self.leases:
                 del self.experiments[name]
@@ -362,14 +369,14 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
     def _pause(self) -> float:
         """Return the seconds until the next plan may be made."""
         pause = max(_LEAST_PAUSE, self._last_seconds / _MOST_OF_LOOP)
-        return max(0.0, self._planned_at + pause - monotonic())
+        return max(0.0, self._planned_at + pause - self._timer())
 
     def _is_plan_due(self) -> bool:
-        is_old = monotonic() - self._planned_at > _PERIOD
+        is_old = self._timer() - self._planned_at > _PERIOD
         return (self._has_changed or is_old) and not self._pause()
 
     def _make_plan(self, asker: _SharingExperiment | None = None) -> None:
-        begun, now = perf_counter(), monotonic()
+        begun, now = self._stopwatch(), self._timer()
         self._sum_shares()
         self._has_changed = False
         contenders = [self._contender(one, now) for one in self.experiments.values()]
@@ -380,7 +387,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             self._totals = {}
             for room in capacity.values():
                 _add(self._totals, room)
-            plan = plan_shares(capacity, contenders)
+            plan = self._plan_shares(capacity, contenders)
             due = due_shares(self._totals, contenders)
         self.plan = plan if plan is not None and plan.contended else None
         for one in self.experiments.values():
@@ -392,7 +399,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
                 one.due = due[one.name]
                 self._check_use(one, self.plan, now)
         self._notify(plan, asker)
-        self._planned_at, self._last_seconds = monotonic(), perf_counter() - begun
+        self._planned_at, self._last_seconds = self._timer(), self._stopwatch() - begun
         self.plans += 1
         self.plan_seconds += self._last_seconds
 
@@ -439,7 +446,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         This is called at the begin and the end of each lease. Sums at the times of the plans would
         be wrong: many plans are made at the moment between a lease's end and the next lease.
         """
-        now = monotonic()
+        now = self._timer()
         seconds = min(now - self._summed_at, _LONGEST_SUM)
         self._summed_at = now
         for one in self.experiments.values():

@@ -18,9 +18,11 @@ import struct
 import tempfile
 import threading
 from abc import ABC, abstractmethod
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeAlias
+from types import CodeType
+from typing import Any, ClassVar, Final, TypeAlias
 
 import cloudpickle
 
@@ -307,8 +309,19 @@ def _remove_stale_files(directory: str) -> None:
             os.unlink(path)
 
 
+def _reduce_code(code: CodeType) -> tuple[Any, ...]:
+    """Reduce a code object as cloudpickle does, with the name of its file.
+
+    cloudpickle 3.1.3 leaves the name out, so a traceback would show neither the file nor the line.
+    """
+    make, arguments = cloudpickle.Pickler.dispatch_table[CodeType](code)
+    return make, tuple(code.co_filename if one == "<dynamic-code>" else one for one in arguments)
+
+
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Replaces certain objects by names."""
+
+    dispatch_table: ClassVar[Any] = ChainMap({CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table)
 
     def __init__(self, file: io.BytesIO, names: Mapping[int, str]) -> None:
         super().__init__(file)

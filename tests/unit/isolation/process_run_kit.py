@@ -8,12 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
-
 from dasktune.isolation.process_pool import WarmProcess
 from dasktune.isolation.process_run import ProcessRun
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.data.child_payload import ChildPayload
+from dasktune.trainable.data.shared_objects import dumps_without
 from dasktune.trainable.reporting.encoding import decode
 from dasktune.trainable.reporting.recorder import CheckpointHooks
 from dasktune.trainable.reporting.trial_messages import (
@@ -61,7 +60,7 @@ class Slot:
     def __init__(self, place: Path, trainable: Any = None) -> None:
         self.place = place
         self.nursery = WarmProcess()
-        self._payload = cloudpickle.dumps({"trainable": trainable or (lambda c: c["do"](c))})
+        self._payload = dumps_without({"trainable": trainable or (lambda c: c["do"](c))}, {})
 
     def start(
         self,
@@ -76,7 +75,7 @@ class Slot:
         reuse: bool = False,
         **spec: Any,
     ) -> Trial:
-        blob = cloudpickle.dumps({"config": {"do": do, **(config or {})}})
+        blob = dumps_without({"config": {"do": do, **(config or {})}}, {})
         bell = threading.Semaphore(0)
         run = ProcessRun(
             make_spec(self.place, **spec),

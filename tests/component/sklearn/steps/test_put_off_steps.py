@@ -29,7 +29,7 @@ from dasktune.schedulers import (
     SuccessiveHalvingScheduler,
 )
 from dasktune.sklearn import TuneSearchCV
-from dasktune.sklearn.searches import tune_search
+from dasktune.sklearn.searches import tune_base
 from dasktune.sklearn.steps import candidate_trial
 from dasktune.sklearn.steps.candidate import CandidateJob
 from dasktune.sklearn.steps.candidate_trial import CandidateTrial, last_scored
@@ -171,7 +171,7 @@ def test_where_others_may_look_at_the_scores_each_step_has_one(options):
 
 
 def test_what_takes_long_is_not_put_off(monkeypatch):
-    monkeypatch.setattr(tune_search, "_MAX_DEFERRED_SECONDS", 0.0)
+    monkeypatch.setattr(tune_base, "_MAX_DEFERRED_SECONDS", 0.0)
     found = search(n_iter=2).fit(X, y)
     assert max(scored_steps(found), key=len) == list(range(1, 9))
 
@@ -184,7 +184,7 @@ def test_little_is_put_off_where_there_is_little_time(monkeypatch):
             backlogs.append(job.max_deferred_seconds)
             super().setup(config, job, **bound)
 
-    monkeypatch.setattr(tune_search, "CandidateTrial", Watched)
+    monkeypatch.setattr(tune_base, "CandidateTrial", Watched)
     for budget in (None, 20, timedelta(seconds=1e6)):
         search(n_iter=1, time_budget_s=budget).fit(X, y)
     assert backlogs == [5.0, 2.0, 5.0]

@@ -10,7 +10,7 @@ from typing import Any
 import dask
 import pytest
 
-from dasktune.cluster.sharing import share_plugin
+from dasktune.cluster.sharing.fair_share import SharePlan, plan_shares
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME, SharePlugin
 
 CPU = {"CPU": 1}
@@ -19,11 +19,11 @@ CPU = {"CPU": 1}
 class Scheduler:
     """Workers, leases, timers and notifications, as far as the plugin looks at them."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, **cpus: float) -> None:
+    def __init__(self, **cpus: float) -> None:
         self.now = 1000.0
-        monkeypatch.setattr(share_plugin, "monotonic", lambda: self.now)
         # Plans take no time.
-        monkeypatch.setattr(share_plugin, "perf_counter", lambda: 0.0)
+        self.stopwatch: Callable[[], float] = lambda: 0.0
+        self.plan: Callable[..., SharePlan] = plan_shares
         self.workers: dict[str, Any] = {}
         self.tasks: dict[Any, Any] = {}
         self.timers: list[tuple[float, Callable[[], None]]] = []
@@ -31,7 +31,9 @@ class Scheduler:
         self.loop = SimpleNamespace(call_later=self.call_later)
         for address, amount in cpus.items():
             self.add_worker(address, amount)
-        self.plugin = SharePlugin()
+        self.plugin = SharePlugin(
+            timer=lambda: self.now, stopwatch=lambda: self.stopwatch(), plan=lambda *given: self.plan(*given)
+        )
         self.plugin.scheduler = self
 
     def add_worker(self, address: str, cpus: float) -> None:
@@ -102,9 +104,9 @@ def demand(name: str, waits: int = 0, **options: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def two(monkeypatch: pytest.MonkeyPatch) -> Scheduler:
+def two() -> Scheduler:
     """Two workers with a CPU each, both held by the experiment "a", which wants more."""
-    scheduler = Scheduler(monkeypatch, x=1, y=1)
+    scheduler = Scheduler(x=1, y=1)
     scheduler.read("a", waits=8)
     scheduler.hold("a", "x", 1)
     scheduler.hold("a", "y", 2)
@@ -145,8 +147,8 @@ def test_a_driver_is_notified_once_until_it_reads(two: Scheduler) -> None:
     assert "a" not in two.advance(0.1)
 
 
-def test_shares_follow_weights_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    scheduler = Scheduler(monkeypatch, x=3)
+def test_shares_follow_weights_over_time() -> None:
+    scheduler = Scheduler(x=3)
     held: dict[str, list[str]] = {"a": [], "b": []}
     steps: dict[str, int] = {"a": 0, "b": 0}
     for step in range(400):
@@ -266,10 +268,10 @@ def test_the_begin_of_waiting_between_two_readings_makes_a_plan(two: Scheduler) 
     assert two.plugin.plans == plans + 1
 
 
-def test_plans_take_a_fiftieth_of_the_time_at_most(two: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans_take_a_fiftieth_of_the_time_at_most(two: Scheduler) -> None:
     clock = iter(range(100))
     # Each plan takes a second.
-    monkeypatch.setattr(share_plugin, "perf_counter", lambda: float(next(clock)))
+    two.stopwatch = lambda: float(next(clock))
     two.read("b", waits=8)
     assert two.plugin.plans == 1
     two.release(next(iter(two.plugin.leases["a"])))
@@ -345,11 +347,11 @@ def test_administrators_can_turn_sharing_off(two: Scheduler) -> None:
 
 
 def test_an_error_disturbs_neither_the_scheduler_nor_the_driver(
-    two: Scheduler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    two: Scheduler, caplog: pytest.LogCaptureFixture
 ) -> None:
     two.read("b", waits=8)
     two.advance(1)
-    monkeypatch.setattr(share_plugin, "plan_shares", lambda *_: 1 / 0)
+    two.plan = lambda *_: 1 / 0
     with caplog.at_level(logging.ERROR, "distributed.dasktune"):
         assert two.read("b", waits=8) == {"others": 0, "holders": [], "withheld": {}}
         two.hold("b", "x", 9)

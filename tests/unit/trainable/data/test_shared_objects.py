@@ -178,6 +178,13 @@ def test_no_descriptor_stays_open_after_a_failed_write(folder: Path, monkeypatch
     assert shared_files(folder) == []
 
 
+def test_code_that_is_sent_keeps_the_name_of_its_file():
+    scope = {"__name__": "__main__"}
+    exec(compile("def train(config): pass", "/home/ada/train.py", "exec"), scope)
+    sent = pickle.loads(dumps_without({"trainable": scope["train"]}, {}))
+    assert sent["trainable"].__code__.co_filename == "/home/ada/train.py"
+
+
 def test_objects_are_left_out_by_identity_wherever_they_stand() -> None:
     data, like_it = [1, 2], [1, 2]
     function = lambda: (data, like_it)  # noqa: E731 - a closure, as users have them

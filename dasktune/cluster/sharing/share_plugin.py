@@ -247,6 +247,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             others = self._others(one)
             if not others:
                 self.plan, one.lag = None, 0.0
+                one.unused.clear()
             elif self._is_plan_due():
                 self._make_plan(asker=one)
             elif self._has_changed:

@@ -187,7 +187,6 @@ class DaskTrialExecutor:
             on_failure=self._on_failure,
             on_crash=self._events.put,
             on_share=lambda: self._monitor.read_at_once(),
-            may_repeat=self._reservations.may_repeat,
         )
 
     def _new_share(self) -> ShareReporter:

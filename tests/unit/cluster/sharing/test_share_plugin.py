@@ -355,6 +355,14 @@ def test_administrators_limit_weights_and_classes(two: Scheduler) -> None:
     assert (one.weight, one.priority) == (2, 0)
 
 
+def test_administrators_limit_weights_and_classes_by_variables_of_the_environment(two: Scheduler) -> None:
+    names = {"DASK_DASKTUNE__SHARING__MAX_WEIGHT": "2", "DASK_DASKTUNE__SHARING__MAX_PRIORITY": "0"}
+    with dask.config.set(dask.config.collect_env(names)):
+        two.read("b", waits=8, weight=1e9, priority=5)
+    one = two.plugin.experiments["b"]
+    assert (one.weight, one.priority) == (2, 0)
+
+
 def test_administrators_can_turn_sharing_off(two: Scheduler) -> None:
     with dask.config.set({"dasktune.sharing.enabled": False}):
         two.read("b", waits=8)

@@ -156,9 +156,6 @@ class TrialDispatcher:
         trials waiting for ever.
     on_share : callable
         Called when the experiment's share of the cluster has changed.
-    may_repeat : callable
-        Called with a reservation that was freed. Returns whether another trial may use its
-        resources next; otherwise they are for another experiment or another client.
     """
 
     def __init__(
@@ -173,7 +170,6 @@ class TrialDispatcher:
         on_failure: Callable[[TrialRun, bool], None],
         on_crash: Callable[[BaseException], None],
         on_share: Callable[[], None],
-        may_repeat: Callable[[Reservation], bool],
     ) -> None:
         self.prefetch = PrefetchDepth()
         self._client = client
@@ -193,7 +189,6 @@ class TrialDispatcher:
         self._on_failure = on_failure
         self._on_crash = on_crash
         self._on_share = on_share
-        self._may_repeat = may_repeat
         self._tasks: set[asyncio.Task[None]] = set()
         self.memory = self._new_memory()
         self._links: dict[str, WorkerLink] = {}
@@ -509,7 +504,7 @@ class TrialDispatcher:
         if reservation.actor is not None and (is_free or not usable):
             actor, reservation.actor, reservation.ready = reservation.actor, None, False
             if usable and self._settings.reuse_actors:
-                self._pool.keep_idle(actor, keeps_lease=self._may_repeat(reservation))
+                self._pool.keep_idle(actor, keeps_lease=reservation.may_repeat)
             else:
                 self._pool.close(actor)
         if not usable:

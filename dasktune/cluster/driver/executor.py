@@ -187,7 +187,6 @@ class DaskTrialExecutor:
             on_failure=self._on_failure,
             on_crash=self._events.put,
             on_share=lambda: self._monitor.read_at_once(),
-            may_repeat=self._reservations.may_repeat,
         )
 
     def _new_share(self) -> ShareReporter:
@@ -421,14 +420,14 @@ class DaskTrialExecutor:
                 f"last one because: {event.reason}"
             )
 
-    # On the client's loop
-
     def _check_shortage(self, request: PlacementGroupFactory, now: float, ledger: Ledger, _: int) -> None:
         totals: dict[str, float] = {}
         for worker in ledger.workers.values():
             for kind, amount in worker.resources.items():
                 totals[kind] = totals.get(kind, 0) + amount
         self._insufficient.check(request, ledger, now, holders=self._share.holders(totals))
+
+    # On the client's loop
 
     async def _open(self) -> None:
         await self._on_reconnect()

@@ -73,12 +73,9 @@ class Reservations:
             if is_free:
                 del self._active[reservation.resources][reservation]
                 self._ledger.release(reservation.placement)
+                # Under the same lock: the runner's thread may take the room right after it.
+                reservation.may_repeat = self._ledger.may_repeat(reservation.placement)
         return is_free
-
-    def may_repeat(self, reservation: Reservation) -> bool:
-        """Whether the resources of a freed reservation are still there for another trial."""
-        with self._lock:
-            return self._ledger.may_repeat(reservation.placement)
 
     def admit_others(self, run: TrialRun) -> None:
         """Let other trials use the workers of a run that was to run alone there."""
@@ -140,10 +137,13 @@ class Reservations:
             return None
         # A run behind user code that does not stop would only wait. Nor is a run queued where the
         # resources are for another experiment.
-        reservations = (
-            reservation
-            for reservation in self._active.get(request, ())
-            if not reservation.runs[0].not_reusable and not self._ledger.exceeds(reservation.placement)
-        )
-        reservation = min(reservations, key=lambda reservation: len(reservation.runs), default=None)
-        return reservation if reservation is not None and len(reservation.runs) < depth else None
+        found, fewest = None, depth
+        for reservation in self._active.get(request, ()):
+            # The number of runs is tested first, because there may be thousands of reservations.
+            if (
+                len(reservation.runs) < fewest
+                and not reservation.runs[0].not_reusable
+                and not self._ledger.exceeds(reservation.placement)
+            ):
+                found, fewest = reservation, len(reservation.runs)
+        return found

@@ -62,6 +62,9 @@ class Reservation:
     contended: bool = False
     #: Seconds for which the blamed worker should get no trial; 0 for the usual time.
     pause_s: float = 0.0
+    #: Whether its resources were still there for another trial when it was freed. Otherwise they
+    #: are for another experiment or another client.
+    may_repeat: bool = True
 
     @property
     def address(self) -> str:

@@ -306,10 +306,9 @@ class WorkerLink:
 
     def _timeout(self) -> float:
         timeout = self._interval()[0]
-        if self._stopping:
-            soonest = min(run.escalate_at for run in self._stopping.values())
-            timeout = min(timeout, max(0.0, soonest - self._loop.time()))
-        return timeout
+        # No request has a run that is not assigned yet, so its stop is not escalated either.
+        due = [run.escalate_at for run in self._stopping.values() if run.assigned]
+        return min(timeout, max(0.0, min(due) - self._loop.time())) if due else timeout
 
     def _next_request(self) -> tuple[Request, list[TrialRun], list[tuple[TrialRun, TrialUpdate]]] | None:
         """Return the next request with its new runs and updates; None if no run is assigned."""

@@ -144,7 +144,9 @@ def _span(request: PlacementGroupFactory, worker: WorkerCapacity) -> int:
     """Return how many workers like this one a trial needs; 0 if no number of workers is enough."""
     names = map(str, range(len(request.bundles)))
     ledger = Ledger()
-    ledger.update({name: replace(worker, address=name, status="running") for name in names})
+    # Other experiments may use the worker that was seen, or their share of it is withheld.
+    empty = replace(worker, status="running", used={}, withheld={})
+    ledger.update({name: replace(empty, address=name) for name in names})
     placement = ledger.place(request, now=0.0)
     return 0 if placement is None else len(placement.addresses)
 

@@ -165,7 +165,7 @@ def plan_shares(capacity: Mapping[str, Amounts], contenders: Sequence[Contender]
     >>> plan.allowed("first", "a"), plan.allowed("second", "a")
     ({'CPU': 1.0}, {'CPU': 1.0})
     """
-    return _Dealer(capacity, contenders).deal()
+    return _Planner(capacity, contenders).plan()
 
 
 def dominant_share(needs: Amounts, totals: Amounts) -> float:
@@ -287,7 +287,7 @@ def _largest_step(
     return max(0.0, step)
 
 
-class _Hand:
+class _Allocation:
     """An experiment while the plan is made: its share so far, and what is still to be dealt."""
 
     def __init__(self, one: Contender) -> None:
@@ -305,7 +305,7 @@ class _Hand:
         self.trials = self.requests[0].trials if self.requests else 0
 
 
-class _Dealer:
+class _Planner:
     """Makes one plan."""
 
     def __init__(self, capacity: Mapping[str, Amounts], contenders: Sequence[Contender]) -> None:
@@ -315,7 +315,7 @@ class _Dealer:
         #: What is not dealt and not held either. It is never more than what is not dealt.
         self._free = {address: dict(room) for address, room in self._rooms.items()}
         self._totals = _sum_of(capacity.values())
-        self._hands = [_Hand(one) for one in contenders]
+        self._allocations = [_Allocation(one) for one in contenders]
         for one in contenders:
             for trial in one.holdings:
                 for address, held in trial:
@@ -329,63 +329,63 @@ class _Dealer:
         self._orders: dict[Any, list[str]] = {}
         self._searches: dict[Any, list[tuple[tuple[float, float], int]]] = {}
 
-    def deal(self) -> SharePlan:
-        """Deal one trial after another."""
+    def plan(self) -> SharePlan:
+        """Allocate resources to one trial after another."""
         queue: list[tuple[float, float, int]] = []
-        for number, hand in enumerate(self._hands):
-            self._enqueue(queue, number, hand)
+        for number, allocation in enumerate(self._allocations):
+            self._enqueue(queue, number, allocation)
         while queue:
             number = heappop(queue)[2]
-            hand = self._hands[number]
-            if hand.holdings:
-                self._deal_holding(hand)
+            allocation = self._allocations[number]
+            if allocation.holdings:
+                self._allocate_holding(allocation)
             else:
-                self._deal_request(hand)
-            self._enqueue(queue, number, hand)
+                self._allocate_request(allocation)
+            self._enqueue(queue, number, allocation)
         left = {a: {k: max(0.0, v) for k, v in room.items()} for a, room in self._rooms.items()}
         return SharePlan(self._granted, left, self._startable, self._spread, self._contended)
 
-    def _enqueue(self, queue: list[tuple[float, float, int]], number: int, hand: _Hand) -> None:
-        while hand.requests and (hand.trials <= 0 or not any(hand.requests[0].bundles)):
-            hand.next_request()
-        if hand.holdings:
-            size = (1 - _KEPT_BONUS) * self._size_of([held for _, held in hand.holdings[0]])
-        elif hand.requests:
-            size = self._size_of(hand.requests[0].bundles)
+    def _enqueue(self, queue: list[tuple[float, float, int]], number: int, allocation: _Allocation) -> None:
+        while allocation.requests and (allocation.trials <= 0 or not any(allocation.requests[0].bundles)):
+            allocation.next_request()
+        if allocation.holdings:
+            size = (1 - _KEPT_BONUS) * self._size_of([held for _, held in allocation.holdings[0]])
+        elif allocation.requests:
+            size = self._size_of(allocation.requests[0].bundles)
         else:
             return
-        heappush(queue, (hand.rank, (hand.share + size) / hand.weight, number))
+        heappush(queue, (allocation.rank, (allocation.share + size) / allocation.weight, number))
 
-    def _deal_holding(self, hand: _Hand) -> None:
-        trial = hand.holdings.popleft()
+    def _allocate_holding(self, allocation: _Allocation) -> None:
+        trial = allocation.holdings.popleft()
         if all(address in self._rooms and _fits(self._rooms[address], held) for address, held in trial):
             for address, held in trial:
                 _take(self._rooms[address], held)
-                self._grant(hand.name, address, held)
-            hand.share += self._size_of([held for _, held in trial])
+                self._grant(allocation.name, address, held)
+            allocation.share += self._size_of([held for _, held in trial])
 
-    def _deal_request(self, hand: _Hand) -> None:
-        request = hand.requests[0]
-        found, starts = self._find_place(request, hand.closed)
+    def _allocate_request(self, allocation: _Allocation) -> None:
+        request = allocation.requests[0]
+        found, starts = self._find_place(request, allocation.closed)
         if not starts:
             self._contended = True
         if found is None:
-            hand.next_request()
+            allocation.next_request()
             return
         places: dict[str, dict[str, float]] = {}
         for address, needs in found:
             _take(self._rooms[address], needs)
             _take(self._free[address], needs)
             _take(places.setdefault(address, {}), needs, -1)
-            self._grant(hand.name, address, needs)
+            self._grant(allocation.name, address, needs)
         if starts:
-            self._startable[hand.name].update(places)
+            self._startable[allocation.name].update(places)
             if len(places) > 1:
-                self._spread[hand.name].append(places)
-        hand.share += self._size_of(request.bundles)
-        hand.trials -= 1
-        if len(found) > 1 and request.trials - hand.trials >= _MOST_SPREAD:
-            hand.next_request()
+                self._spread[allocation.name].append(places)
+        allocation.share += self._size_of(request.bundles)
+        allocation.trials -= 1
+        if len(found) > 1 and request.trials - allocation.trials >= _MOST_SPREAD:
+            allocation.next_request()
 
     def _grant(self, name: str, address: str, needs: Amounts) -> None:
         granted = self._granted[name].setdefault(address, {})

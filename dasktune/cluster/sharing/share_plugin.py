@@ -254,6 +254,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             others = self._others(one)
             if not others:
                 self.plan, one.lag = None, 0.0
+                one.unused.clear()
             elif self._is_plan_due():
                 self._make_plan(asker=one)
             elif self._has_changed:
@@ -304,12 +305,10 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             one = self.experiments[name] = _SharingExperiment(name)
             one.held = self._held_share(name)
             self._has_changed = True
-        config = dask.config.get("dasktune.sharing", {})
         one.heard_at = self._timer()
         one.label, one.client = str(demand["label"]), str(demand["client"])
-        weight = min(float(demand["weight"]), float(config.get("max-weight", demand["weight"])))
-        one.weight = max(_LEAST_WEIGHT, weight)
-        one.priority = min(float(demand["priority"]), float(config.get("max-priority", demand["priority"])))
+        one.weight = max(_LEAST_WEIGHT, _limited(demand, "weight"))
+        one.priority = _limited(demand, "priority")
         requests = [ShareRequest(tuple(map(dict, b)), str(s), int(n)) for b, s, n in demand["requests"]]
         closed = frozenset(demand["closed"])
         if bool(requests) != bool(one.requests) or closed != one.closed:
@@ -494,6 +493,13 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             if any(amount > _EPSILON for amount in over.values()):
                 excess[address] = over
         return excess
+
+
+def _limited(demand: Mapping[str, Any], name: str) -> float:
+    """Return a number of a demand, at most the administrator's limit for it."""
+    # Dask finds the limit by its whole name only, if a variable of the environment sets it.
+    wanted = float(demand[name])
+    return min(wanted, float(dask.config.get(f"dasktune.sharing.max-{name}", wanted)))
 
 
 def _add(total: dict[str, float], needs: Mapping[str, float]) -> None:

@@ -44,6 +44,10 @@ _ENDS: Final = {"memory": "finished", "erred": "error"}
 #: Seconds after which the reservation of a name expires whose client has died.
 _RESERVED_SECONDS: Final = 300.0
 
+#: Why a name is taken, and what to do: the cluster has a driver of this name, or will have one.
+_PUBLISHED: Final = "attach() to that one; when it has ended, forget() frees its name."
+_RESERVED: Final = "Another client is submitting it at this moment: choose another name, or try again soon."
+
 #: Seconds to wait for the driver's answer to a call.
 _CALL_TIMEOUT: Final = 30.0
 
@@ -178,7 +182,7 @@ def start_driver_task(
             except KeyError:
                 # The reservation had expired, and another client has published this name.
                 future.cancel()
-                raise _taken(name) from None
+                raise NameTakenError(_taken(name, _PUBLISHED)) from None
         return DriverTask(connection, name, future, dashboard_url_of(client))
     except BaseException:
         connection.close()
@@ -193,8 +197,8 @@ def _reserved_name(client: Any, name: str, key: str) -> Iterator[None]:
     at the same time only one gets the name. The other one has submitted nothing yet: a second
     driver in the same directory could do harm before it is cancelled.
     """
-    if not client.run_on_scheduler(_reserve(), _PREFIX + name, key, _RESERVED_SECONDS):
-        raise _taken(name)
+    if reason := client.run_on_scheduler(_reserve(), _PREFIX + name, key, _RESERVED_SECONDS):
+        raise NameTakenError(_taken(name, reason))
     try:
         yield
     finally:
@@ -202,20 +206,33 @@ def _reserved_name(client: Any, name: str, key: str) -> Iterator[None]:
             client.run_on_scheduler(_unreserve(), _PREFIX + name, key)
 
 
-def _reserve() -> Callable[..., bool]:
-    """Return a function that reserves a name on the scheduler; nested, to pickle by value."""
+def _reserve() -> Callable[..., str]:
+    """Return a function that reserves a name on the scheduler, and returns why not, or "".
 
-    def reserve(name: str, key: str, seconds: float, dask_scheduler: Any) -> bool:
+    It is nested, to pickle by value.
+    """
+
+    def reserve(
+        name: str,
+        key: str,
+        seconds: float,
+        dask_scheduler: Any,
+        published: str = _PUBLISHED,
+        taken: str = _RESERVED,
+    ) -> str:
         import time
 
         now = time.monotonic()
         reserved = dask_scheduler.__dict__.setdefault("_dasktune_reserved_names", {})
-        until = reserved.get(name, ("", now))[1]
-        if until > now or name in dask_scheduler.extensions["publish"].datasets:
-            return False
         # A client may die before it removes its reservation.
+        for old in [old for old, (_, until) in reserved.items() if until <= now]:
+            del reserved[old]
+        if name in dask_scheduler.extensions["publish"].datasets:
+            return published
+        if name in reserved:
+            return taken
         reserved[name] = (key, now + seconds)
-        return True
+        return ""
 
     return reserve
 
@@ -231,9 +248,8 @@ def _unreserve() -> Callable[..., None]:
     return unreserve
 
 
-def _taken(name: str) -> NameTakenError:
-    hint = "attach() to that one; when it has ended, forget() frees its name."
-    return NameTakenError(f"name must be new to the cluster, got {name!r}. {hint}")
+def _taken(name: str, reason: str) -> str:
+    return f"name must be new to the cluster, got {name!r}. {reason}"
 
 
 def find_driver_task(client: Any, name: str, *, timeout_s: float) -> DriverTask:

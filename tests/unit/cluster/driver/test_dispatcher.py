@@ -37,7 +37,6 @@ def test_an_unexpected_error_of_a_background_task_is_reported():
             on_failure=print,
             on_crash=crashes.append,
             on_share=print,
-            may_repeat=lambda reservation: True,
         )
         spec: Any = SimpleNamespace(checkpoint=None)
         run = TrialRun(trial_id="a", incarnation=1, key="k", spec=spec, config=b"")

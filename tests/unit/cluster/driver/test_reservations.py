@@ -62,7 +62,27 @@ def test_no_trial_is_queued_where_the_room_is_for_another_experiment() -> None:
     assert seated(seating, ONE, depth=16) is None
     seating.release(first)
     # One of two CPUs is for the experiment, and a trial holds it.
-    assert not seating.may_repeat(first.reservation)
+    assert not first.reservation.may_repeat
     assert seating.can_prefetch(ONE, 16)
     seating.release(second)
-    assert seating.may_repeat(second.reservation)
+    assert second.reservation.may_repeat
+
+
+def test_the_room_of_a_trial_is_there_for_another_one_although_the_runner_has_taken_it_already() -> None:
+    seating = Reservations(heartbeat_timeout=30.0)
+    seating.update({"a": WorkerCapacity(address="a", nthreads=1, resources={"CPU": 1})})
+    first = seated(seating, ONE)
+    seating.release(first)
+    # The runner's thread waited for the lock, and takes the room before the loop's next step.
+    assert seated(seating, ONE) is not None
+    # So the actor keeps its lease for that trial.
+    assert first.reservation.may_repeat
+
+
+def test_a_long_list_of_reservations_is_not_checked_one_by_one() -> None:
+    seating = seating_of(100)
+    assert all(seated(seating, ONE) for _ in range(100))
+    checked = []
+    seating.with_ledger(lambda ledger, _: setattr(ledger, "exceeds", lambda one: checked.append(one)))
+    assert seating.can_prefetch(ONE, 16)
+    assert len(checked) == 1

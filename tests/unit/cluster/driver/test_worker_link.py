@@ -322,3 +322,34 @@ def test_a_trial_that_is_stopped_at_once_is_interrupted_by_the_same_request(at_o
     ((event, waited),) = took
     assert isinstance(event, TrialStopped)
     assert seconds <= waited < 2 * seconds
+
+
+def test_the_driver_does_not_spin_while_a_stopped_trial_has_not_started():
+    timeouts = []
+
+    def interval():
+        timeouts.append(1)
+        return 3600.0, 0.0
+
+    async def work():
+        link = WorkerLink(
+            "tcp://a:1",
+            heartbeat_timeout=30.0,
+            stop_grace=10.0,
+            now=lambda: 0.0,
+            interval=interval,
+            callbacks=LinkCallbacks(
+                emit=print, on_transfer=print, on_end=print, on_memory=print, on_unrestored=print
+            ),
+        )
+        # Its actor is not ready.
+        run = link.runs["a"] = run_on(FakeSeat(), "a", assigned=False)
+        polling = asyncio.ensure_future(link.poll_loop())
+        link.answer(run, StopAnswer(reason="another one failed"), at_once=True)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        link.mark_lost("the test is over")
+        await polling
+
+    asyncio.run(work())
+    assert len(timeouts) <= 2

@@ -152,3 +152,14 @@ def test_who_may_wait_for_a_worker_that_is_large_enough() -> None:
         "The cluster is adaptive, but every worker that it starts has CPU 2. "
     )
     assert Growth(adaptive_cluster()).may_wait(needs(CPU=9), empty=False)
+
+
+@pytest.mark.parametrize("facts", [{"used": {"CPU": 2}}, {"withheld": {"CPU": 1}}])
+def test_a_new_worker_is_empty_although_other_experiments_use_the_one_that_was_seen(facts: Any) -> None:
+    seen = worker("a", 2, resources={"CPU": 2}, **facts)
+    ledger = ledger_of(seen)
+    shown = demand_signal(needs(CPU=2), 3, ledger, new_worker=Growth().expected(ledger))
+    assert dask_target(shown, workers=1, threads=2, leases=0) == 4
+    # A trial of two bundles, each as large as a worker.
+    pair = PlacementGroupFactory([{"CPU": 2}, {"CPU": 2}])
+    assert demand_signal(pair, 1, ledger, new_worker=seen) == DemandSignal(tasks=6, weight=1.0)

@@ -258,6 +258,24 @@ def test_an_experiment_that_ends_says_so(two: Scheduler) -> None:
     assert two.read("a", waits=8)["withheld"] == {}
 
 
+def test_room_that_an_experiment_did_not_use_before_it_was_alone_is_reserved_later(two: Scheduler) -> None:
+    two.read("b", waits=8, priority=1, closed=["y"])
+    two.release("a-actor-1-lease-x")
+    two.advance(0.1)
+    assert two.read("a")["withheld"] == {"x": 1}
+    # The other one ends before the driver has read of the room, and nothing is limited for a while.
+    two.release("a-actor-2-lease-y")
+    two.plugin.note("a", None)
+    for _ in range(5):
+        two.advance(1)
+        assert two.read("b", waits=8, priority=1, closed=["y"])["others"] == 0
+    # Another one joins, and the two seconds for the room begin again.
+    two.read("c", waits=8)
+    two.advance(0.1)
+    two.read("b", waits=8, priority=1, closed=["y"])
+    assert two.read("c", waits=8)["withheld"] == {"x": 1}
+
+
 def test_the_begin_of_waiting_between_two_readings_makes_a_plan(two: Scheduler) -> None:
     two.read("b")
     two.advance(0.1)
@@ -334,6 +352,14 @@ def test_a_worker_that_an_experiment_cannot_use_is_not_reserved_for_it(two: Sche
 def test_administrators_limit_weights_and_classes(two: Scheduler) -> None:
     limits = {"dasktune.sharing.max-weight": 2, "dasktune.sharing.max-priority": 0}
     with dask.config.set(limits):
+        two.read("b", waits=8, weight=1e9, priority=5)
+    one = two.plugin.experiments["b"]
+    assert (one.weight, one.priority) == (2, 0)
+
+
+def test_administrators_limit_weights_and_classes_by_variables_of_the_environment(two: Scheduler) -> None:
+    names = {"DASK_DASKTUNE__SHARING__MAX_WEIGHT": "2", "DASK_DASKTUNE__SHARING__MAX_PRIORITY": "0"}
+    with dask.config.set(dask.config.collect_env(names)):
         two.read("b", waits=8, weight=1e9, priority=5)
     one = two.plugin.experiments["b"]
     assert (one.weight, one.priority) == (2, 0)

@@ -36,8 +36,16 @@ def test_a_name_is_given_to_one_client_until_it_releases_it():
 
 
 def test_a_published_name_is_taken():
-    with pytest.raises(NameTakenError):
+    with pytest.raises(NameTakenError, match=r"attach\(\) to that one"):
         _reserved_name(SchedulerClient(), "published", "first").__enter__()
+
+
+def test_the_message_names_no_driver_that_is_not_there_yet():
+    client = SchedulerClient()
+    with _reserved_name(client, "a", "first"), pytest.raises(NameTakenError) as caught:
+        _reserved_name(client, "a", "second").__enter__()
+    assert "attach" not in str(caught.value)
+    assert "Another client is submitting it" in str(caught.value)
 
 
 def test_the_reservation_of_a_dead_client_expires(monkeypatch: pytest.MonkeyPatch):
@@ -53,6 +61,17 @@ def test_the_reservation_of_a_dead_client_expires(monkeypatch: pytest.MonkeyPatc
         dead.__exit__(None, None, None)  # it was only slow, and must not release the name now
         with pytest.raises(NameTakenError):
             _reserved_name(client, "a", "third").__enter__()
+
+
+def test_the_scheduler_keeps_no_reservations_of_dead_clients(monkeypatch: pytest.MonkeyPatch):
+    client = SchedulerClient()
+    monkeypatch.setattr("time.monotonic", lambda: 1_000.0)
+    dead = [_reserved_name(client, f"name-{number}", "dead") for number in range(3)]
+    for one in dead:
+        one.__enter__()
+    monkeypatch.setattr("time.monotonic", lambda: 1_301.0)
+    with _reserved_name(client, "a", "first"):
+        assert list(client.scheduler._dasktune_reserved_names) == ["dasktune/a"]
 
 
 def test_a_lost_scheduler_does_not_hide_what_the_client_has_done():

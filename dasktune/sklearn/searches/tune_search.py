@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import pickle
 from copy import deepcopy
 from typing import Any, ClassVar
 
@@ -150,7 +151,7 @@ class TuneSearchCV(BaseTuneSearchCV):
         Whether the scheduler ended a candidate before its last step.
     searcher_ : Searcher or SearchAlgorithm
         The searcher that has suggested the candidates; not set without `search_alg`. With "optuna",
-        ``searcher_.study`` is the study.
+        ``searcher_.study`` is the study. A pickle of the search lacks it if it cannot be pickled.
     budget_ : str
         The budget that was used.
     best_iteration_ : int
@@ -309,6 +310,14 @@ class TuneSearchCV(BaseTuneSearchCV):
             "search_alg": self._search_alg,
             **newer,
         }
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        try:
+            pickle.dumps(state.get("searcher_"))
+        except Exception:  # a searcher may be any object of the user
+            del state["searcher_"]
+        return state
 
     def _keep(self, search_outcome: SearchOutcome) -> None:
         if self._search_alg is not None:

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, cast
 
 __all__ = ["added_handler", "has_handlers", "relayed_handlers", "relayed_logs"]
 
@@ -22,6 +22,10 @@ _PACKAGE: Final = "dasktune"
 
 #: Records that may wait for the handlers. Further ones are dropped.
 _MAX_RECORDS: Final = 10_000
+
+#: The value of `propagate` while the relay takes the place of the handlers. It counts as False, and
+#: differs from the False of a user, which stays.
+_OFF: Final = cast(bool, 0)
 
 
 class _LogRelay(logging.Handler):
@@ -71,15 +75,17 @@ class _LogRelay(logging.Handler):
             if not self.is_installed:
                 package = logging.getLogger(_PACKAGE)
                 self.targets, self._propagates = package.handlers, package.propagate
-                package.handlers, package.propagate = [self], False
+                package.handlers, package.propagate = [self], _OFF
                 self.is_installed = True
 
     def finish(self, timeout: float) -> None:
         """Wait up to `timeout` seconds for the handlers, and put them back if nothing waits."""
         with self.changed:
-            self.changed.wait_for(lambda: not self._has_work, timeout)
-            self._num_users -= 1
-            self._remove_if_unused()
+            try:
+                self.changed.wait_for(lambda: not self._has_work, timeout)
+            finally:  # also after Ctrl-C
+                self._num_users -= 1
+                self._remove_if_unused()
 
     @property
     def _has_work(self) -> bool:
@@ -91,8 +97,10 @@ class _LogRelay(logging.Handler):
         package = logging.getLogger(_PACKAGE)
         if self in package.handlers:  # or else the user has configured logging since
             # Handlers that the user has added meanwhile stay.
-            added = [one for one in package.handlers if one is not self]
-            package.handlers, package.propagate = [*self.targets, *added], self._propagates
+            added = [one for one in package.handlers if one is not self and one not in self.targets]
+            package.handlers = [*self.targets, *added]
+        if package.propagate is _OFF:
+            package.propagate = self._propagates
         self.targets, self.is_installed = [], False
 
     def _run(self) -> None:
@@ -101,9 +109,12 @@ class _LogRelay(logging.Handler):
                 self.changed.wait_for(lambda: self._records)
                 record, self._is_busy = self._records.popleft(), True
                 dropped, self._num_dropped = self._num_dropped, 0
-            self._pass_on(record)
-            if dropped:
-                self._pass_on(_note_of(dropped))
+            try:
+                self._pass_on(record)
+                if dropped:
+                    self._pass_on(_note_of(dropped))
+            except SystemExit:  # a handler of the user cannot end the process from this thread
+                self.handleError(record)
             with self.changed:
                 self._is_busy = False
                 self._remove_if_unused()

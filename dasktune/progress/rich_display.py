@@ -108,9 +108,14 @@ class LiveTable(Display):
         live = self._live
         if live is None:
             return
-        # The thread draws with the live display until it has finished, or its time is over.
-        self._drawing.finish(_LAST_SECONDS)
-        self._live = None
+        try:
+            # The thread draws with the live display until it has finished, or its time is over.
+            self._drawing.finish(_LAST_SECONDS)
+        finally:  # also after Ctrl-C
+            self._live = None
+            self._stop(live)
+
+    def _stop(self, live: Live) -> None:
         try:
             for handler, stream in self._handlers:
                 handler.setStream(stream)

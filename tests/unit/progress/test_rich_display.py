@@ -215,6 +215,23 @@ def test_only_one_draws_at_a_time(live, terminal):
 
 
 @on_terminal
+def test_ctrl_c_while_the_last_picture_is_waited_for_ends_the_display(live, terminal, monkeypatch):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    run = running()
+    show(live, progress(run.trial_counts), run.trial_counts)
+    assert sys.stderr is not terminal
+    monkeypatch.setattr(live._drawing, "finish", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        live.close()
+    assert sys.stderr is terminal
+    after = open_display("rich", terminal)
+    assert type(after) is type(live)
+    after.close()
+
+
+@on_terminal
 def test_a_terminal_on_which_somebody_else_draws_gets_lines(terminal):
     from rich.console import Console
     from rich.live import Live

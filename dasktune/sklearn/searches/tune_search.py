@@ -116,9 +116,10 @@ class TuneSearchCV(BaseTuneSearchCV):
     n_trials : int, optional
         tune-sklearn's name of `n_iter`.
     search_optimization : Searcher or str, optional
-        tune-sklearn's name of `search_alg`. With it, a tuple in `param_distributions` is a range,
-        as in tune-sklearn: (low, high) or (low, high, "log-uniform"). "bayesian" is the searcher
-        "optuna"; "bohb" implies the scheduler "hb_bohb".
+        tune-sklearn's name of `search_alg`. With it, unless it is "random", a tuple in
+        `param_distributions` is a range, as in tune-sklearn: (low, high) or
+        (low, high, "log-uniform"). "bayesian" is the searcher "optuna"; "bohb" implies the
+        scheduler "hb_bohb".
     stopper : Stopper, optional
         tune-sklearn's name of `stop`.
     local_dir : str or path, optional
@@ -289,7 +290,7 @@ class TuneSearchCV(BaseTuneSearchCV):
 
     @property
     def _distributions(self) -> Any:
-        if self.search_optimization is None or self._search_alg is None:
+        if self.search_optimization is None or own_argument(self, "search_alg") is None:
             return self.param_distributions
         return ranges_as_domains(self.param_distributions)
 

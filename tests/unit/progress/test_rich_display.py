@@ -222,9 +222,10 @@ def test_ctrl_c_while_the_last_picture_is_waited_for_ends_the_display(live, term
     run = running()
     show(live, progress(run.trial_counts), run.trial_counts)
     assert sys.stderr is not terminal
-    monkeypatch.setattr(live._drawing, "finish", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        live.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(live._drawing, "finish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            live.close()
     assert sys.stderr is terminal
     after = open_display("rich", terminal)
     assert type(after) is type(live)

@@ -56,7 +56,7 @@ class _LogRelay(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Let the thread handle a record; returns at once."""
         if os.getpid() != self._process:
-            self._pass_on(record)  # a fork, which lacks the thread
+            self._pass_on(record)  # a fork without an experiment of its own, which lacks the thread
             return
         with self.changed:
             if len(self._records) >= _MAX_RECORDS:
@@ -71,12 +71,22 @@ class _LogRelay(logging.Handler):
     def start(self) -> None:
         """Take the place of the handlers, unless another experiment has done that."""
         with self.changed:
+            self._process = os.getpid()
             self._num_users += 1
             if not self.is_installed:
                 package = logging.getLogger(_PACKAGE)
                 self.targets, self._propagates = package.handlers, package.propagate
                 package.handlers, package.propagate = [self], _OFF
                 self.is_installed = True
+
+    def reset_in_fork(self) -> None:
+        """Forget the experiments, the thread and the lock of the parent process.
+
+        A thread of the parent may have held the lock. The parent handles the records that wait.
+        """
+        self.changed = threading.Condition(threading.RLock())
+        self._records, self._num_dropped, self._num_users = deque(), 0, 0
+        self._is_busy, self._thread = False, None
 
     def finish(self, timeout: float) -> None:
         """Wait up to `timeout` seconds for the handlers, and put them back if nothing waits."""
@@ -139,6 +149,9 @@ def _note_of(count: int) -> logging.LogRecord:
 
 
 _RELAY: Final = _LogRelay()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_RELAY.reset_in_fork)
 
 
 @contextmanager

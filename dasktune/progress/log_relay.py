@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, cast
 
 __all__ = ["added_handler", "has_handlers", "relayed_handlers", "relayed_logs"]
 
@@ -22,6 +22,10 @@ _PACKAGE: Final = "dasktune"
 
 #: Records that may wait for the handlers. Further ones are dropped.
 _MAX_RECORDS: Final = 10_000
+
+#: The value of `propagate` while the relay takes the place of the handlers. It counts as False, and
+#: differs from the False of a user, which stays.
+_OFF: Final = cast(bool, 0)
 
 
 class _LogRelay(logging.Handler):
@@ -52,7 +56,7 @@ class _LogRelay(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Let the thread handle a record; returns at once."""
         if os.getpid() != self._process:
-            self._pass_on(record)  # a fork, which lacks the thread
+            self._pass_on(record)  # a fork without an experiment of its own, which lacks the thread
             return
         with self.changed:
             if len(self._records) >= _MAX_RECORDS:
@@ -67,19 +71,31 @@ class _LogRelay(logging.Handler):
     def start(self) -> None:
         """Take the place of the handlers, unless another experiment has done that."""
         with self.changed:
+            self._process = os.getpid()
             self._num_users += 1
             if not self.is_installed:
                 package = logging.getLogger(_PACKAGE)
                 self.targets, self._propagates = package.handlers, package.propagate
-                package.handlers, package.propagate = [self], False
+                package.handlers, package.propagate = [self], _OFF
                 self.is_installed = True
+
+    def reset_in_fork(self) -> None:
+        """Forget the experiments, the thread and the lock of the parent process.
+
+        A thread of the parent may have held the lock. The parent handles the records that wait.
+        """
+        self.changed = threading.Condition(threading.RLock())
+        self._records, self._num_dropped, self._num_users = deque(), 0, 0
+        self._is_busy, self._thread = False, None
 
     def finish(self, timeout: float) -> None:
         """Wait up to `timeout` seconds for the handlers, and put them back if nothing waits."""
         with self.changed:
-            self.changed.wait_for(lambda: not self._has_work, timeout)
-            self._num_users -= 1
-            self._remove_if_unused()
+            try:
+                self.changed.wait_for(lambda: not self._has_work, timeout)
+            finally:  # also after Ctrl-C
+                self._num_users -= 1
+                self._remove_if_unused()
 
     @property
     def _has_work(self) -> bool:
@@ -91,8 +107,10 @@ class _LogRelay(logging.Handler):
         package = logging.getLogger(_PACKAGE)
         if self in package.handlers:  # or else the user has configured logging since
             # Handlers that the user has added meanwhile stay.
-            added = [one for one in package.handlers if one is not self]
-            package.handlers, package.propagate = [*self.targets, *added], self._propagates
+            added = [one for one in package.handlers if one is not self and one not in self.targets]
+            package.handlers = [*self.targets, *added]
+        if package.propagate is _OFF:
+            package.propagate = self._propagates
         self.targets, self.is_installed = [], False
 
     def _run(self) -> None:
@@ -101,9 +119,12 @@ class _LogRelay(logging.Handler):
                 self.changed.wait_for(lambda: self._records)
                 record, self._is_busy = self._records.popleft(), True
                 dropped, self._num_dropped = self._num_dropped, 0
-            self._pass_on(record)
-            if dropped:
-                self._pass_on(_note_of(dropped))
+            try:
+                self._pass_on(record)
+                if dropped:
+                    self._pass_on(_note_of(dropped))
+            except SystemExit:  # a handler of the user cannot end the process from this thread
+                self.handleError(record)
             with self.changed:
                 self._is_busy = False
                 self._remove_if_unused()
@@ -128,6 +149,9 @@ def _note_of(count: int) -> logging.LogRecord:
 
 
 _RELAY: Final = _LogRelay()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_RELAY.reset_in_fork)
 
 
 @contextmanager

@@ -49,8 +49,8 @@ def open_progress(
     """Show the progress of an experiment while the context is open.
 
     A thread writes the progress, and the warnings of dasktune that no handler of the user gets.
-    Another one calls the user's handlers of dasktune's log records. At the end of the context each
-    gets a second for what is left, and is then left behind.
+    Another one calls the user's handlers of dasktune's log records. At the end of the context the
+    first gets a second for what is left, and the other five seconds. Then they are left behind.
 
     Parameters
     ----------

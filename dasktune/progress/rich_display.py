@@ -40,6 +40,9 @@ _OTHER_LINES: Final = 4
 #: Seconds that the end of the display waits for the thread that draws.
 _LAST_SECONDS: Final = 1.0
 
+#: Seconds that the start of the display waits for a log handler that writes.
+_HANDLER_SECONDS: Final = 0.1
+
 
 class LiveTable(Display):
     """Draws a bar, a line and the first trials below all other output.
@@ -108,9 +111,14 @@ class LiveTable(Display):
         live = self._live
         if live is None:
             return
-        # The thread draws with the live display until it has finished, or its time is over.
-        self._drawing.finish(_LAST_SECONDS)
-        self._live = None
+        try:
+            # The thread draws with the live display until it has finished, or its time is over.
+            self._drawing.finish(_LAST_SECONDS)
+        finally:  # also after Ctrl-C
+            self._live = None
+            self._stop(live)
+
+    def _stop(self, live: Live) -> None:
         try:
             for handler, stream in self._handlers:
                 handler.setStream(stream)
@@ -139,8 +147,8 @@ class LiveTable(Display):
         for handler in _handlers():
             for old, new in zip(streams, [sys.stderr, sys.stdout], strict=True):
                 if handler.stream is old and new is not old:
-                    self._handlers.append((handler, old))
-                    handler.setStream(new)
+                    if _set_stream(handler, new):
+                        self._handlers.append((handler, old))
                     break
 
     def _picture(self, progress: Progress, trial_counts: TrialCounts) -> RenderableType:
@@ -184,3 +192,15 @@ def _handlers() -> list[logging.StreamHandler[TextIO]]:
         if type(handler) is logging.StreamHandler
     }
     return list(found.values())
+
+
+def _set_stream(handler: logging.StreamHandler[TextIO], stream: TextIO) -> bool:
+    """Give a handler another stream, unless it waits for its old one; return whether it did."""
+    lock = handler.lock
+    if lock is None or not lock.acquire(timeout=_HANDLER_SECONDS):
+        return False
+    try:
+        handler.setStream(stream)
+    finally:
+        lock.release()
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from numpy.random import SeedSequence
@@ -113,21 +114,15 @@ class BayesOptSearch(AskTellSearch):
             as_int("repeat_float_precision", repeat_float_precision, least=1),
         )
         utility = _utility(utility_kwargs)
-        logs_suggestions = as_int("verbose", verbose, least=0) > 0
-
-        def make(domains: dict[str, Domain], seed: int) -> GaussianProcess:
-            return GaussianProcess(
-                domains,
-                seed=seed,
-                random_steps=steps,
-                patience=duplicate_rule,
-                utility=utility,
-                verbose=logs_suggestions,
-            )
-
+        options = {
+            "random_steps": steps,
+            "patience": duplicate_rule,
+            "utility": utility,
+            "verbose": as_int("verbose", verbose, least=0) > 0,
+        }
         self._analysis = analysis
         super().__init__(
-            make,
+            partial(_gaussian_process, options),
             space=_ranges(space) if isinstance(space, Mapping) else space,
             metric=metric,
             mode=mode,
@@ -139,6 +134,11 @@ class BayesOptSearch(AskTellSearch):
         super()._start(seed)
         if self._analysis is not None:
             self.add_evaluated_trials(self._analysis)
+
+
+def _gaussian_process(options: Mapping[str, Any], domains: dict[str, Domain], seed: int) -> GaussianProcess:
+    # A function of the module, so that the searcher can be pickled.
+    return GaussianProcess(domains, seed=seed, **options)
 
 
 def _ranges(space: Mapping[str, Any]) -> dict[str, Any]:

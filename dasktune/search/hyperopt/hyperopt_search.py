@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -87,16 +88,19 @@ class HyperOptSearch(AskTellSearch):
         fraction = as_float("gamma", gamma)
         check(isfinite(fraction) and 0 < fraction <= 1, "gamma", "above 0, at most 1", gamma)
         native = HyperoptNativeSpace(space, points_to_evaluate or []) if is_native(space) else None
-
-        def make(domains: dict[str, Domain], seed: int) -> TPE:
-            searched: HyperoptSpace = native or HyperoptDomainSpace(domains)
-            return TPE(searched, seed=seed, n_initial_points=initial, gamma=fraction)
-
         super().__init__(
-            make,
+            partial(_tpe, native, initial, fraction),
             space=space if native is None else {},
             metric=metric,
             mode=mode,
             points_to_evaluate=points_to_evaluate if native is None else None,
             seed=random_state_seed,
         )
+
+
+def _tpe(
+    native: HyperoptNativeSpace | None, initial: int, gamma: float, domains: dict[str, Domain], seed: int
+) -> TPE:
+    # A function of the module, so that the searcher can be pickled.
+    searched: HyperoptSpace = native or HyperoptDomainSpace(domains)
+    return TPE(searched, seed=seed, n_initial_points=initial, gamma=gamma)

@@ -373,7 +373,7 @@ class BaseTuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
             max_steps=self.max_iters,
             classes=classes,
             metric=self._judged_metric,
-            judges=self._judges or self.mode == "min",
+            judges=self._judges or self.metric is not None or self.mode == "min",
             retries=self.max_failures,
             checkpoint_every=self.checkpoint_frequency,
             token=uuid.uuid4().hex,

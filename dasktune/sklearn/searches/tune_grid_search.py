@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.model_selection import ParameterGrid
 
+from dasktune.sklearn.fits.fit_and_score import NOTHING_FITTED
 from dasktune.sklearn.searches.base import FitTask
 from dasktune.sklearn.searches.tune_base import BaseTuneSearchCV
 from dasktune.sklearn.steps.candidate_space import CandidateQueue, check_candidates
@@ -225,7 +226,11 @@ class TuneGridSearchCV(BaseTuneSearchCV):
     @property
     def _distributions(self) -> Any:
         several = [self.param_grid] if isinstance(self.param_grid, Mapping) else self.param_grid
-        return [{name: _values(value) for name, value in one.items()} for one in several]
+        # scikit-learn refuses what is no mapping.
+        return [
+            {name: _values(value) for name, value in one.items()} if isinstance(one, Mapping) else one
+            for one in several
+        ]
 
     @property
     def _n_samples(self) -> int:
@@ -233,6 +238,11 @@ class TuneGridSearchCV(BaseTuneSearchCV):
 
     def _choosing_arguments(self) -> dict[str, Any]:
         return {"param_grid": self.param_grid}
+
+    def _check_parts(self, task: FitTask) -> None:
+        super()._check_parts(task)
+        if not self._n_samples:
+            raise ValueError(NOTHING_FITTED)
 
     def _searcher(self, task: FitTask) -> Any:
         candidates = list(ParameterGrid(self._distributions))

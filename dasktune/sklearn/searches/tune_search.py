@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import pickle
 from copy import deepcopy
 from typing import Any, ClassVar
 
@@ -115,9 +116,10 @@ class TuneSearchCV(BaseTuneSearchCV):
     n_trials : int, optional
         tune-sklearn's name of `n_iter`.
     search_optimization : Searcher or str, optional
-        tune-sklearn's name of `search_alg`. With it, a tuple in `param_distributions` is a range,
-        as in tune-sklearn: (low, high) or (low, high, "log-uniform"). "bayesian" is the searcher
-        "optuna"; "bohb" implies the scheduler "hb_bohb".
+        tune-sklearn's name of `search_alg`. With it, unless it is "random", a tuple in
+        `param_distributions` is a range, as in tune-sklearn: (low, high) or
+        (low, high, "log-uniform"). "bayesian" is the searcher "optuna"; "bohb" implies the
+        scheduler "hb_bohb".
     stopper : Stopper, optional
         tune-sklearn's name of `stop`.
     local_dir : str or path, optional
@@ -150,7 +152,7 @@ class TuneSearchCV(BaseTuneSearchCV):
         Whether the scheduler ended a candidate before its last step.
     searcher_ : Searcher or SearchAlgorithm
         The searcher that has suggested the candidates; not set without `search_alg`. With "optuna",
-        ``searcher_.study`` is the study.
+        ``searcher_.study`` is the study. A pickle of the search lacks it if it cannot be pickled.
     budget_ : str
         The budget that was used.
     best_iteration_ : int
@@ -288,7 +290,7 @@ class TuneSearchCV(BaseTuneSearchCV):
 
     @property
     def _distributions(self) -> Any:
-        if self.search_optimization is None or self._search_alg is None:
+        if self.search_optimization is None or own_argument(self, "search_alg") is None:
             return self.param_distributions
         return ranges_as_domains(self.param_distributions)
 
@@ -309,6 +311,14 @@ class TuneSearchCV(BaseTuneSearchCV):
             "search_alg": self._search_alg,
             **newer,
         }
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        try:
+            pickle.dumps(state.get("searcher_"))
+        except Exception:  # a searcher may be any object of the user
+            del state["searcher_"]
+        return state
 
     def _keep(self, search_outcome: SearchOutcome) -> None:
         if self._search_alg is not None:

@@ -60,8 +60,8 @@ class CandidateJob(Job):
     metric : str, optional
         The name of the metric to optimise, if there are several.
     judges : bool
-        Whether the metric must be one of several: a scheduler or searcher optimises it, or it is
-        minimised.
+        Whether the metric must be one of several: a scheduler or searcher optimises it, the user
+        names it, or it is minimised.
     retries : int
         How often a step that raises is tried again.
     defer_steps : bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from progress_kit import Run, trial_storage
@@ -42,6 +42,7 @@ def package(monkeypatch: pytest.MonkeyPatch) -> Iterator[logging.Logger]:
     package = logging.getLogger("dasktune")
     monkeypatch.setattr(logging.root, "handlers", [])
     monkeypatch.setattr(package, "handlers", [])
+    monkeypatch.setattr(package, "propagate", True)
     monkeypatch.setattr(package, "level", logging.INFO)
     logging.root.manager._clear_cache()  # type: ignore[attr-defined]
     yield package
@@ -142,7 +143,67 @@ def test_logging_that_is_configured_meanwhile_stays_so(package: logging.Logger, 
     with relayed_logs(PATIENCE):
         package.handlers = [new := Noted()]
     assert package.handlers == [new]
-    package.propagate = True
+
+
+def test_a_configuration_without_propagate_leaves_it_as_it_was(package: logging.Logger, own: Noted):
+    # `dictConfig` does this with the handlers, and sets `propagate` only if it is given.
+    with relayed_logs(PATIENCE):
+        package.removeHandler(package.handlers[0])
+        package.addHandler(new := Noted())
+    assert package.handlers == [new]
+    assert package.propagate
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_propagate_that_is_set_meanwhile_stays_so(package: logging.Logger, own: Noted, value: bool):
+    with relayed_logs(PATIENCE):
+        package.propagate = value
+    assert package.handlers == [own]
+    assert package.propagate is value
+
+
+def test_a_handler_that_is_added_twice_gets_each_record_once_afterwards(package: logging.Logger, own: Noted):
+    with relayed_logs(PATIENCE):
+        package.addHandler(own)
+    assert package.handlers == [own]
+
+
+def test_a_handler_that_exits_ends_no_thread(own: Noted):
+    class Exiting(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise SystemExit(1)
+
+    logging.root.addHandler(Exiting())
+    with relayed_logs(PATIENCE):
+        log.warning("first")
+        log.warning("second")
+    assert own.texts == ["first", "second"]
+
+
+def test_ctrl_c_while_a_handler_is_waited_for_leaves_nothing_behind(
+    package: logging.Logger, own: Noted, monkeypatch: pytest.MonkeyPatch
+):
+    wait_for = log_relay._RELAY.changed.wait_for
+
+    def interrupted(predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        return wait_for(predicate, timeout)
+
+    own.gate.clear()
+    relayed = relayed_logs(PATIENCE)
+    relayed.__enter__()
+    log.warning("first")
+    assert own.entered.wait(PATIENCE)
+    monkeypatch.setattr(log_relay._RELAY.changed, "wait_for", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        relayed.__exit__(None, None, None)
+    monkeypatch.setattr(log_relay._RELAY.changed, "wait_for", wait_for)
+    own.gate.set()
+    with relayed_logs(PATIENCE):
+        pass
+    assert own.texts == ["first"]
+    assert package.handlers == [own]
 
 
 def test_a_fork_logs_by_itself(own: Noted):

@@ -168,6 +168,34 @@ def test_what_is_printed_or_logged_meanwhile_stands_above(live, terminal):
 
 
 @on_terminal
+def test_a_log_handler_that_waits_for_the_terminal_does_not_hold_up_the_first_picture(
+    live, terminal, monkeypatch
+):
+    handler = logging.StreamHandler(sys.stderr)
+    monkeypatch.setattr(logging.root, "handlers", [handler])
+    held, go_on = threading.Event(), threading.Event()
+
+    def write():
+        with handler.lock:
+            held.set()
+            go_on.wait(60)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    assert held.wait(60)
+    run = running()
+    showing = threading.Thread(target=live.show, args=(progress(run.trial_counts), run.trial_counts))
+    showing.start()
+    showing.join(30)
+    was_held_up = showing.is_alive()
+    go_on.set()
+    writing.join()
+    showing.join()
+    assert not was_held_up
+    assert handler.stream is terminal
+
+
+@on_terminal
 def test_dasktune_s_own_warnings_stand_above_too(live, terminal):
     handler = logging.StreamHandler(terminal)
     log = logging.getLogger("dasktune")
@@ -212,6 +240,24 @@ def test_only_one_draws_at_a_time(live, terminal):
     third = open_display("rich", terminal)
     assert type(third) is type(live)
     third.close()
+
+
+@on_terminal
+def test_ctrl_c_while_the_last_picture_is_waited_for_ends_the_display(live, terminal, monkeypatch):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    run = running()
+    show(live, progress(run.trial_counts), run.trial_counts)
+    assert sys.stderr is not terminal
+    with monkeypatch.context() as patch:
+        patch.setattr(live._drawing, "finish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            live.close()
+    assert sys.stderr is terminal
+    after = open_display("rich", terminal)
+    assert type(after) is type(live)
+    after.close()
 
 
 @on_terminal

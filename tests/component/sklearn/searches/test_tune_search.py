@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import re
 import warnings
+from threading import Lock
 from typing import ClassVar
 
 import numpy as np
@@ -34,6 +35,7 @@ from sklearn.svm import SVC
 import dasktune as tune
 from dasktune.errors import ConfigError
 from dasktune.schedulers import AsyncHyperBandScheduler, PopulationBasedTraining
+from dasktune.search import BasicVariantGenerator
 from dasktune.sklearn import TuneSearchCV
 from dasktune.sklearn.steps import candidate
 from dasktune.sklearn.steps.pipeline_cache import transformers_key
@@ -529,6 +531,39 @@ def test_the_searcher_is_kept_with_its_study():
     assert again.searcher_.study.best_value == found.best_score_
     # A search without a searcher draws its candidates beforehand.
     assert not hasattr(found.set_params(search_alg=None).fit(X, y), "searcher_")
+
+
+@pytest.mark.parametrize(
+    ("search_alg", "package"), [("bayesopt", "bayes_opt"), ("hyperopt", "hyperopt"), ("bohb", "scipy")]
+)
+def test_a_search_with_any_searcher_can_be_pickled(search_alg, package):
+    pytest.importorskip(package)
+    found = search(space={"alpha": tune.uniform(1e-4, 1)}, search_alg=search_alg, n_iter=2).fit(X, y)
+    again = pickle.loads(pickle.dumps(found))
+    assert type(again.searcher_) is type(found.searcher_)
+    assert again.best_params_ == found.best_params_
+
+
+class UnpicklableSearcher(BasicVariantGenerator):
+    """A searcher of a user that holds a lock."""
+
+    def __init__(self):
+        super().__init__()
+        self.lock = Lock()
+
+    def __deepcopy__(self, memo):
+        return UnpicklableSearcher()
+
+
+def test_a_pickle_leaves_out_a_searcher_that_cannot_be_pickled():
+    made = search(space={"alpha": tune.uniform(1e-4, 1)}, search_alg=UnpicklableSearcher(), n_iter=2).fit(
+        X, y
+    )
+    assert isinstance(made.searcher_, UnpicklableSearcher)
+    again = pickle.loads(pickle.dumps(made.set_params(search_alg=None)))
+    assert not hasattr(again, "searcher_")
+    assert again.best_params_ == made.best_params_
+    assert hasattr(made, "searcher_")
 
 
 @pytest.mark.parametrize("search_alg", [None, "random"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -23,7 +25,7 @@ from dasktune.errors import ConfigError
 from dasktune.schedulers import ASHAScheduler
 from dasktune.search import Searcher
 from dasktune.sklearn import TuneGridSearchCV, TuneSearchCV
-from dasktune.stopper import MaximumIterationStopper
+from dasktune.stopper import MaximumIterationStopper, Stopper
 
 X, y = load_iris(return_X_y=True)
 MODEL = SGDClassifier(random_state=0)
@@ -83,6 +85,45 @@ def test_a_grid_may_be_given_as_in_tune_sklearn(space):
 def test_what_is_no_grid_is_refused_before_anything_is_fitted(space, error):
     with pytest.raises(error, match="C"):
         TuneGridSearchCV(SVC(), space).fit(X, y)
+
+
+@pytest.mark.parametrize(("grid", "error"), [([1], TypeError), ([], ValueError)])
+def test_a_grid_is_refused_with_the_errors_of_scikit_learn(grid, error):
+    with pytest.raises(error) as refused:
+        model_selection.GridSearchCV(SVC(), grid).fit(X, y)
+    with pytest.raises(error, match=re.escape(str(refused.value))):
+        TuneGridSearchCV(SVC(), grid).fit(X, y)
+
+
+def test_a_tuple_is_a_list_of_values_in_a_random_search_with_and_without_a_number_of_candidates():
+    def tried(**options):
+        space = {"alpha": (1e-4, 1e-2)}
+        search = TuneSearchCV(MODEL, space, search_optimization="random", cv=2, random_state=0, **options)
+        return {params["alpha"] for params in search.fit(X, y).cv_results_["params"]}
+
+    values = {1e-4, 1e-2}
+    assert tried(n_iter=2) == values
+    assert tried(n_iter=-1, stopper=MaximumResults(9)) <= values
+
+
+class MaximumResults(Stopper):
+    """Ends the experiment after a number of results."""
+
+    def __init__(self, results):
+        self.left = results
+
+    def __call__(self, trial_id, result):
+        self.left -= 1
+        return False
+
+    def stop_all(self):
+        return self.left <= 0
+
+
+def test_a_metric_that_a_function_does_not_return_is_refused():
+    scoring = LOSSES["function"]
+    with pytest.raises(ConfigError, match="metric must be one of"):
+        TuneGridSearchCV(Ridge(), {"alpha": [1.0]}, scoring=scoring, refit="r2", metric="r3").fit(X, y)
 
 
 def test_a_parameter_that_the_estimator_lacks_is_refused_before_anything_is_fitted():

@@ -148,6 +148,37 @@ def test_trials_begin_in_proportion_to_the_weights(
     assert least <= counts["heavy"] / counts.total() <= most, counts
 
 
+def test_a_share_is_changed_while_the_experiments_run(client: Client, tmp_path: Path) -> None:
+    address = client.scheduler.address
+    heavy = endless(tmp_path, address, "heavy")
+    with stopping(tmp_path, "heavy", "light"), fitting(heavy):
+        with fitting(endless(tmp_path, address, "light")):
+            until(lambda: min(begun(tmp_path)[name] for name in ("heavy", "light")) >= 5)
+            assert heavy.runner is not None
+            heavy.runner.commands.set_share(weight=4).result(PATIENCE)
+            until(lambda: client.run_on_scheduler(weights) == {"heavy": 4.0, "light": 1.0})
+            # The lags of equal shares are bounded, and soon forgotten.
+            since = len(notes(tmp_path)) + 30
+            until(lambda: len(notes(tmp_path)) >= since + 150)
+            counts = Counter(notes(tmp_path)[since:])
+            # Dask's priority of later tasks changes, too; Dask stores it negated.
+            heavy.runner.commands.set_share(priority=1).result(PATIENCE)
+            until(lambda: -1 in client.run_on_scheduler(priorities_of_leases))
+            (tmp_path / "stop-light").touch()
+        (tmp_path / "stop-heavy").touch()
+    assert 0.65 <= counts["heavy"] / counts.total() <= 0.93, counts
+
+
+def weights(dask_scheduler: Any) -> dict[str, float]:
+    plugin = dask_scheduler.plugins[PLUGIN_NAME]
+    return {one.label: one.weight for one in plugin.experiments.values()}
+
+
+def priorities_of_leases(dask_scheduler: Any) -> set[float]:
+    tasks = dask_scheduler.tasks.items()
+    return {task.priority[0] for key, task in tasks if "-lease-" in str(key) and task.priority}
+
+
 def test_a_large_trial_begins_among_small_ones(client: Client, tmp_path: Path) -> None:
     address = client.scheduler.address
     with stopping(tmp_path, "small", "large"), fitting(endless(tmp_path, address, "small")):

@@ -66,17 +66,17 @@ def check_seconds(name: str, value: object, *, zero: bool = False) -> None:
     check(fits, name, f"a {'non-negative' if zero else 'positive'} number of seconds", value)
 
 
-def check_weight(value: object) -> None:
+def check_weight(value: object, name: str = "weight") -> None:
     """Raise ConfigError unless `value` is the weight of an experiment's share of a cluster."""
     weight = None if isinstance(value, bool) else number(value)
     fits = weight is not None and isfinite(weight) and weight > 0
-    check(fits, "weight", "a positive finite number", value)
+    check(fits, name, "a positive finite number", value)
 
 
-def check_priority(value: object) -> None:
+def check_priority(value: object, name: str = "priority") -> None:
     """Raise ConfigError unless `value` is the priority of an experiment."""
     priority = None if isinstance(value, bool) else number(value)
-    check(priority is not None and isfinite(priority), "priority", "a finite number", value)
+    check(priority is not None and isfinite(priority), name, "a finite number", value)
 
 
 def is_safe_name(name: object) -> bool:

@@ -166,7 +166,7 @@ def test_a_share_is_changed_while_the_experiments_run(client: Client, tmp_path: 
             until(lambda: -1 in client.run_on_scheduler(priorities_of_leases))
             (tmp_path / "stop-light").touch()
         (tmp_path / "stop-heavy").touch()
-    assert 0.65 <= counts["heavy"] / counts.total() <= 0.93, counts
+    assert 0.65 <= counts["heavy"] / counts.total() < 1, counts
 
 
 def weights(dask_scheduler: Any) -> dict[str, float]:

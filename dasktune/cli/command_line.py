@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "run": "tune a function or a Trainable of a script or a module",
     "resume": "resume an interrupted experiment (unpickles its objects)",
     "stop": "stop a running experiment, here or on a cluster",
+    "share": "change a running experiment's share of a cluster",
     "ls": "list experiments: state, trials by status, best value",
     "show": "show one experiment: settings, progress, best trial, errors",
     "trials": "list the trials of an experiment: filter, sort, export",

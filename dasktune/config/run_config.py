@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from math import isfinite
 from typing import Any, Final, Literal
 
 from dasktune.config.checkpoint_config import CheckpointConfig
@@ -14,7 +13,9 @@ from dasktune.config.failure_config import FailureConfig
 from dasktune.config.validation import (
     LONGEST_NAME,
     check_bool,
+    check_priority,
     check_seconds,
+    check_weight,
     is_port,
     is_safe_name,
     is_text,
@@ -23,7 +24,6 @@ from dasktune.config.validation import (
 from dasktune.config.worker_filter import WorkerFilter, check_workers
 from dasktune.errors import check, without_passwords
 from dasktune.stopper import as_stopper
-from dasktune.trial.metrics import number
 
 __all__ = ["DEFAULT_STORAGE_PATH", "RunConfig"]
 
@@ -212,12 +212,8 @@ class RunConfig:
         if self.queue_trials is not None:
             check_bool("queue_trials", self.queue_trials)
         check_workers(self.workers)
-        priority = None if isinstance(self.priority, bool) else number(self.priority)
-        finite = priority is not None and isfinite(priority)
-        check(finite, "priority", "a finite number", self.priority)
-        weight = None if isinstance(self.weight, bool) else number(self.weight)
-        positive = weight is not None and isfinite(weight) and weight > 0
-        check(positive, "weight", "a positive finite number", self.weight)
+        check_priority(self.priority)
+        check_weight(self.weight)
         check_bool("declare_resources", self.declare_resources)
         self._check_servers()
 

@@ -14,7 +14,9 @@ from dasktune.trial.metrics import number
 __all__ = [
     "LONGEST_NAME",
     "check_bool",
+    "check_priority",
     "check_seconds",
+    "check_weight",
     "is_int",
     "is_policy",
     "is_safe_name",
@@ -62,6 +64,19 @@ def check_seconds(name: str, value: object, *, zero: bool = False) -> None:
     seconds = None if isinstance(value, bool) else number(value)
     fits = seconds is not None and isfinite(seconds) and (seconds >= 0 if zero else seconds > 0)
     check(fits, name, f"a {'non-negative' if zero else 'positive'} number of seconds", value)
+
+
+def check_weight(value: object, name: str = "weight") -> None:
+    """Raise ConfigError unless `value` is the weight of an experiment's share of a cluster."""
+    weight = None if isinstance(value, bool) else number(value)
+    fits = weight is not None and isfinite(weight) and weight > 0
+    check(fits, name, "a positive finite number", value)
+
+
+def check_priority(value: object, name: str = "priority") -> None:
+    """Raise ConfigError unless `value` is the priority of an experiment."""
+    priority = None if isinstance(value, bool) else number(value)
+    check(priority is not None and isfinite(priority), name, "a finite number", value)
 
 
 def is_safe_name(name: object) -> bool:

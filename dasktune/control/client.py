@@ -10,7 +10,9 @@ from urllib.error import HTTPError
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
+from dasktune.config.validation import check_priority, check_weight
 from dasktune.errors import ControlError, check
+from dasktune.trial.metrics import number
 
 __all__ = ["ExperimentInfo", "OutcomeInfo", "TrialSnapshot", "TuneClient"]
 
@@ -226,6 +228,30 @@ class TuneClient:
     def release(self) -> OutcomeInfo:
         """Let trials start again after :meth:`hold`."""
         return self._command("experiment/release")
+
+    def set_share(self, weight: float | None = None, priority: float | None = None) -> OutcomeInfo:
+        """Change the experiment's share of a cluster on which other experiments run.
+
+        The share applies to trials that start from now on, and to later drivers of the experiment.
+
+        Parameters
+        ----------
+        weight, priority : float, optional
+            The new values, as for :class:`~dasktune.RunConfig`. At least one is needed; the other
+            one stays as it is.
+
+        Raises
+        ------
+        ConfigError
+            If an argument breaks its rule.
+        """
+        check(weight is not None or priority is not None, "weight", "given if priority is not", weight)
+        if weight is not None:
+            check_weight(weight)
+        if priority is not None:
+            check_priority(priority)
+        given = {"weight": number(weight), "priority": number(priority)}
+        return self._command("experiment/share", {k: v for k, v in given.items() if v is not None})
 
     def stop_experiment(self) -> OutcomeInfo:
         """Stop all trials, which count as finished, and end the experiment."""

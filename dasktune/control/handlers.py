@@ -212,6 +212,14 @@ class _ExperimentCommand(_RequestHandler):
         await self.do(calls[what]())
 
 
+class _Share(_RequestHandler):
+    async def post(self) -> None:
+        body = self.body()
+        if not body or body.keys() - {"weight", "priority"}:
+            raise _Refused(400, 'the body must be {"weight": ..., "priority": ...} or one of them', "invalid")
+        await self.do(self._commands.set_share(**body))
+
+
 class _Trials(_RequestHandler):
     async def get(self) -> None:
         known = {"status", "limit", "offset"}
@@ -283,6 +291,7 @@ def make_application(
         ("/openapi.json", _Description),
         ("/experiment", _Experiment),
         ("/experiment/(hold|release|stop|cancel)", _ExperimentCommand),
+        ("/experiment/share", _Share),
         ("/trials", _Trials),
         ("/trials/([^/]+)", _Trial),
         ("/trials/([^/]+)/(stop|pause|unpause|checkpoint)", _TrialCommand),

@@ -85,6 +85,15 @@ _SCHEMAS: Final[dict[str, Any]] = {
         "additionalProperties": False,
         "properties": {"config": {"type": "object"}},
     },
+    "Share": {
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": False,
+        "properties": {
+            "weight": {"type": "number", "minimum": 0, "exclusiveMinimum": True},
+            "priority": {"type": "number"},
+        },
+    },
     "Nothing": {"type": "object", "additionalProperties": False, "properties": {}},
     "Description": {
         "type": "object",
@@ -152,6 +161,7 @@ def openapi_document() -> dict[str, Any]:
         "/experiment/release": _post("release", "Let trials start again", "Nothing"),
         "/experiment/stop": _post("stop_experiment", "Stop all trials and end the experiment", "Nothing"),
         "/experiment/cancel": _post("cancel_experiment", "End the run with trials unfinished", "Nothing"),
+        "/experiment/share": _post("set_share", "Change the share of the cluster", "Share"),
         "/trials": {**trials, **_post("add_trial", "Add a trial", "NewTrial")},
         "/trials/{trial_id}": _get("get_trial", "Get a trial", "Trial", _ID),
         "/trials/{trial_id}/stop": _post("stop_trial", "Stop a trial", "Nothing", _ID),

@@ -56,6 +56,7 @@ from dasktune.trial.actions import (
     FinishTrial,
     GiveUp,
     ReopenTrial,
+    SetShare,
     StopTrial,
     TrialAction,
     UnpauseTrial,
@@ -313,6 +314,8 @@ class ExperimentMachine:
                     self._emit(action)
             case events.HoldRequested() | events.ReleaseRequested():
                 self.state.on_hold = isinstance(event, events.HoldRequested)
+            case events.ShareRequested():
+                self._set_share(event.weight, event.priority)
             case events.CheckpointLost() | events.CheckpointStored():
                 self._actions += self._checkpoints.on_event(event)
             case events.ClusterChanged():
@@ -533,6 +536,8 @@ class ExperimentMachine:
     def _begin_session(self, number: int) -> None:
         """Continue under a new driver, unless a failure ended the experiment and still would."""
         self.state.session = number
+        # The new driver's executor has the share of the settings.
+        self._set_share(self.state.weight, self.state.priority)
         self._policies.on_session_begin()
         # The last driver's search algorithm will not answer any more.
         self.pending_suggestion.close()
@@ -540,6 +545,13 @@ class ExperimentMachine:
         self.state.search_waits = False
         if not self.is_stopped_by_failure:
             self.state.reopen()
+
+    def _set_share(self, weight: float | None, priority: float | None) -> None:
+        state = self.state
+        state.weight = state.weight if weight is None else weight
+        state.priority = state.priority if priority is None else priority
+        if weight is not None or priority is not None:
+            self._actions.append(SetShare(weight=weight, priority=priority))
 
     def _reopen(self, trial: Trial, *, fresh: bool) -> None:
         was_final = trial.status.is_final

@@ -38,6 +38,9 @@ class ExperimentState:
     first_failed: Trial | None = None
     #: Whether the user has held the experiment: no trial starts.
     on_hold: bool = False
+    #: The share of the cluster that the user has set at run time; None is that of the settings.
+    weight: float | None = None
+    priority: float | None = None
     #: Number of the session of a driver that has taken over; 0 in the first session.
     session: int = 0
 
@@ -84,6 +87,8 @@ class ExperimentState:
             "search_finished": self.search_finished,
             "search_waits": self.search_waits,
             "on_hold": self.on_hold,
+            "weight": self.weight,
+            "priority": self.priority,
             "session": self.session,
             **self.trial_index.state_dict(),
         }
@@ -94,7 +99,9 @@ class ExperimentState:
         self.search_finished = state["search_finished"]
         self.search_waits = state["search_waits"]
         self.on_hold = state["on_hold"]
-        self.session = state.get("session", 0)  # 0.2.0 did not save it
+        # Snapshots of earlier versions have no share, and those of 0.2.0 have no session.
+        self.weight, self.priority = state.get("weight"), state.get("priority")
+        self.session = state.get("session", 0)
         self.trial_index.load_state_dict(state)
         self.stop_reason = state["stop_reason"]
         self.first_failed = self.trial_index.trials.get(state["first_error"])

@@ -13,7 +13,7 @@ from typing import Any
 from dasktune.experiment.trial_actions import CommandAction, PolicyDecision, decision_of
 from dasktune.schedulers.decision import Continue
 from dasktune.stopper import NoopStopper
-from dasktune.trial.actions import Action, EndExperiment, ExploitTrial
+from dasktune.trial.actions import Action, EndExperiment, ExploitTrial, SetShare
 
 __all__ = ["RecordedDecisions"]
 
@@ -80,7 +80,7 @@ class RecordedDecisions:
         action = self._at(position)
         if isinstance(action, EndExperiment):
             return None
-        if action is None or action.trial_id != trial_id:
+        if action is None or isinstance(action, SetShare) or action.trial_id != trial_id:
             return Continue()
         return decision_of(action)
 

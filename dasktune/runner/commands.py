@@ -24,11 +24,13 @@ from functools import partial
 from threading import Lock
 from typing import Any, Final, Protocol, TypeVar
 
-from dasktune.errors import ConfigError, ControlError, TuneError
+from dasktune.config.validation import check_priority, check_weight
+from dasktune.errors import ConfigError, ControlError, TuneError, check
 from dasktune.experiment import ExperimentMachine
 from dasktune.runner.ports import Clock
 from dasktune.storage.journal.json_lines import round_trips
 from dasktune.trial import events
+from dasktune.trial.metrics import number
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
@@ -277,6 +279,17 @@ class Commands:
         """Let trials start again."""
         return self._put(_release)
 
+    def set_share(self, weight: float | None = None, priority: float | None = None) -> Future[CommandOutcome]:
+        """Change the experiment's share of the cluster; later drivers keep it.
+
+        Parameters
+        ----------
+        weight, priority : float, optional
+            The new values, as for :class:`~dasktune.RunConfig`. At least one is needed; the other
+            one stays as it is.
+        """
+        return self._put(partial(_set_share, weight=weight, priority=priority))
+
     def stop(self, reason: str = "stopped by the user") -> Future[CommandOutcome]:
         """End the experiment: all trials are stopped and count as finished.
 
@@ -429,6 +442,20 @@ def _hold_trials(context: CommandContext) -> _Plan:
 def _release(context: CommandContext) -> _Plan:
     event = events.ReleaseRequested(time=context.clock.now()) if context.experiment.state.on_hold else None
     return _Plan(event, "", "trials may start")
+
+
+def _set_share(context: CommandContext, weight: float | None, priority: float | None) -> _Plan:
+    check(weight is not None or priority is not None, "weight", "given if priority is not", weight)
+    if weight is not None:
+        check_weight(weight)
+    if priority is not None:
+        check_priority(priority)
+    new = {"weight": number(weight), "priority": number(priority)}
+    state = context.experiment.state
+    changed = any(one is not None and getattr(state, name) != one for name, one in new.items())
+    event = events.ShareRequested(**new, time=context.clock.now()) if changed else None
+    values = " and ".join(f"{name} {one:g}" for name, one in new.items() if one is not None)
+    return _Plan(event, "", f"the experiment has {values} on the cluster")
 
 
 def _stop(context: CommandContext, reason: str) -> _Plan:

@@ -105,6 +105,9 @@ class TrialExecutor(Protocol):
     def stop_trial(self, action: actions.EndOnWorker) -> None:
         """End a trial on its worker."""
 
+    def set_share(self, action: actions.SetShare) -> None:
+        """Change the experiment's share of the cluster."""
+
     def withdraw(self) -> None:
         """Let every trial save and leave its worker; each is reported as lost or returned."""
 
@@ -215,7 +218,7 @@ class Environment:
     background: Callable[[Callable[[], None]], BackgroundRunner]
 
 
-def dispatch(  # noqa: PLR0912 - one branch for each kind of action
+def dispatch(  # noqa: C901, PLR0912 - one branch for each kind of action
     action: actions.Action, executor: TrialExecutor, store: StorePort
 ) -> None:
     """Call the port that carries an action out; returns at once.
@@ -246,6 +249,8 @@ def dispatch(  # noqa: PLR0912 - one branch for each kind of action
             executor.pause_trial(action)
         case actions.EndOnWorker():
             executor.stop_trial(action)
+        case actions.SetShare():
+            executor.set_share(action)
         case actions.DeleteCheckpoint() if action.checkpoint.kind is CheckpointKind.MEMORY:
             executor.drop_checkpoint(action.checkpoint)
         case actions.DeleteCheckpoint():

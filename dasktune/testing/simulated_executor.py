@@ -39,6 +39,7 @@ from dasktune.trial.actions import (
     LeaveWorker,
     RestoreTrial,
     SaveTrial,
+    SetShare,
     StartTrial,
     StopTrial,
 )
@@ -255,6 +256,9 @@ class SimulatedTrialExecutor:
             self._save_now(run, CheckpointKind.PERSISTENT)
         else:
             run.is_checkpoint_requested = True
+
+    def set_share(self, action: SetShare) -> None:
+        """Change nothing: a simulated cluster has one experiment."""
 
     def admit_others(self, action: AdmitOthers) -> None:
         """Let other trials run on the worker of an exclusive trial."""

@@ -34,6 +34,7 @@ __all__ = [
     "RestoreTrial",
     "ResumeTrial",
     "SaveTrial",
+    "SetShare",
     "StartTrial",
     "StatusChange",
     "StopTrial",
@@ -296,4 +297,12 @@ class EndExperiment:
     reason: str
 
 
-Action = TrialAction | DeleteCheckpoint | EndExperiment
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetShare:
+    """Change the experiment's share of the cluster; None leaves a value as it is."""
+
+    weight: float | None
+    priority: float | None
+
+
+Action = TrialAction | DeleteCheckpoint | EndExperiment | SetShare

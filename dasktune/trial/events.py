@@ -31,6 +31,7 @@ __all__ = [
     "RestoreFailed",
     "ResultReported",
     "SessionBegan",
+    "ShareRequested",
     "StartFailed",
     "StopRequested",
     "Suggested",
@@ -358,6 +359,15 @@ class HoldRequested(OtherEvent):
 class ReleaseRequested(OtherEvent):
     """The user lets trials start again."""
 
+    time: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareRequested(OtherEvent):
+    """The user changes the experiment's share of the cluster; None leaves a value as it is."""
+
+    weight: float | None
+    priority: float | None
     time: float
 
 

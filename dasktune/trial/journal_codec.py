@@ -214,12 +214,14 @@ def _decode(kind: Any, fields: Record) -> Any:
     return kind(**known)
 
 
-#: How fields of our own types are read, by the name of the field.
+#: How fields of our own types, and numbers for the cluster, are read, by the name of the field.
 _DECODERS: dict[str, Callable[[Any], Any]] = {
     "error": lambda error: ErrorInfo(message=error["message"], traceback=error["traceback"]),
     "checkpoint": CheckpointRecord.from_json,
     "kind": CheckpointKind,
     "resources": PlacementGroupFactory.from_json,
+    "weight": float,
+    "priority": float,
     "milestones": lambda pairs: tuple(Milestone(str(name), float(at)) for name, at in pairs),
 }
 

@@ -52,6 +52,7 @@ from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import (
     OtherEvent,
     ReleaseRequested,
+    ShareRequested,
     TrialReopenRequested,
     TrialStopRequested,
     TrialUnpauseRequested,
@@ -99,6 +100,9 @@ class RestoredExperiment:
     releases : bool, default=True
         Whether paused trials are unpaused and a held experiment is released. False where a driver
         replaces one that died, because no user has requested to continue.
+    share : pair of float or None, default=(None, None)
+        The weight and the priority of the new `run_config` that replace values which the user has
+        set at run time; None keeps these.
     """
 
     storage: Storage
@@ -113,6 +117,7 @@ class RestoredExperiment:
     dropped: Sequence[CheckpointRecord]
     missed: MissedEvents
     releases: bool = True
+    share: tuple[float | None, float | None] = (None, None)
 
     @property
     def name(self) -> str:
@@ -173,6 +178,9 @@ class RestoredExperiment:
                 yield TrialUnpauseRequested(trial_id=key, time=now)
         if self.releases and self.experiment.state.on_hold:
             yield ReleaseRequested(time=now)
+        if self.share != (None, None):
+            weight, priority = self.share
+            yield ShareRequested(weight=weight, priority=priority, time=now)
 
     def report_end(self, trainable: Any) -> None:
         """Call the callbacks' ``on_experiment_end`` if the last driver died before it did.
@@ -348,6 +356,7 @@ def restore_experiment(
     missed = MissedEvents((run_config or run).callbacks)
     experiment, end, dropped = _replay(then.build, storage, broken, missed)
     tune = tune if tune_config is None else _checked(tune_config, tune)
+    share = (None, None) if run_config is None else _new_share(experiment, run, run_config)
     run = run if run_config is None else with_score_order(run_config, tune)
     setup = setup_of(tune, run, space)
     if tune_config is not None or run_config is not None:
@@ -366,7 +375,22 @@ def restore_experiment(
         broken=broken,
         dropped=dropped,
         missed=missed,
+        share=share,
     )
+
+
+def _new_share(
+    experiment: ExperimentMachine, then: RunConfig, now: RunConfig
+) -> tuple[float | None, float | None]:
+    """Return the weight and the priority that replace those which the user has set at run time.
+
+    The later decision stands: these values are replaced only if the user has changed the
+    configuration. The driver of a submitted experiment always gives the configuration of its task.
+    """
+    state = experiment.state
+    weight = now.weight if state.weight is not None and now.weight != then.weight else None
+    priority = now.priority if state.priority is not None and now.priority != then.priority else None
+    return weight, priority
 
 
 def _checked(now: TuneConfig, then: TuneConfig) -> TuneConfig:

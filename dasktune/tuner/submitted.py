@@ -178,6 +178,26 @@ class DetachedExperiment:
         """Let trials start again after :meth:`hold`, and raise the same errors."""
         return self._command("release")
 
+    def set_share(self, weight: float | None = None, priority: float | None = None) -> CommandOutcome:
+        """Change the experiment's share of the cluster.
+
+        The share applies to trials that start from now on, also after the driver has moved to
+        another worker.
+
+        Parameters
+        ----------
+        weight, priority : float, optional
+            The new values, as for :class:`~dasktune.RunConfig`. At least one is needed; the other
+            one stays as it is.
+
+        Raises
+        ------
+        ControlError
+            If an argument breaks its rule, the experiment has ended, or the driver does not answer
+            within 30 s.
+        """
+        return self._command("set_share", weight, priority)
+
     def _command(self, name: str, *arguments: Any) -> CommandOutcome:
         if self.status != "running":
             raise ControlError(f"experiment {self.name} is {self.status}", "over")

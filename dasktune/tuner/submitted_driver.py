@@ -42,7 +42,16 @@ __all__ = ["SubmittedOrigin", "restored_session", "run_driver", "wait_for_runner
 
 #: Commands that a client may call.
 _COMMANDS = frozenset(
-    {"add_trial", "checkpoint_trial", "hold", "pause_trial", "release", "stop_trial", "unpause_trial"}
+    {
+        "add_trial",
+        "checkpoint_trial",
+        "hold",
+        "pause_trial",
+        "release",
+        "set_share",
+        "stop_trial",
+        "unpause_trial",
+    }
 )
 
 #: Seconds between two checks for the runner, while a command waits for the experiment to start.

@@ -121,6 +121,11 @@ def test_stop_ends_what_was_submitted(pair, tmp_path, capsys):
     with tuner.submit() as experiment:
         until(lambda: (tmp_path / "cli-stopped" / "journal").exists())
         flags = ["--address", pair.scheduler_address]
+        assert main(["share", "cli-stopped", "--weight", "2", *flags]) == 0
+        assert capsys.readouterr().out == "cli-stopped now has weight 2\n"
+        until(lambda: journal(tmp_path, "cli-stopped", event="ShareRequested"))
+        [share] = journal(tmp_path, "cli-stopped", event="ShareRequested")
+        assert (share["weight"], share["priority"]) == (2.0, None)
         assert main(["stop", "cli-stopped", *flags]) == 0
         assert capsys.readouterr().out == "cli-stopped is being stopped\n"
         experiment.result(timeout=PATIENCE)

@@ -7,6 +7,7 @@ fast this machine is: an experiment that gets no share lets the test wait for ev
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from cluster_kit import (
 from distributed import Client, LocalCluster
 
 import dasktune as tune
+from dasktune.cli import main
 from dasktune.cluster.membership import worker_monitor
 from dasktune.cluster.membership.stale_plugins import remove_stale_plugins
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME
@@ -146,6 +148,48 @@ def test_trials_begin_in_proportion_to_the_weights(
             (tmp_path / "stop-light").touch()
         (tmp_path / "stop-heavy").touch()
     assert least <= counts["heavy"] / counts.total() <= most, counts
+
+
+def test_a_share_is_changed_while_the_experiments_run(
+    client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = client.scheduler.address
+    heavy = endless(tmp_path, address, "heavy")
+    with stopping(tmp_path, "heavy", "light"), fitting(heavy):
+        with fitting(endless(tmp_path, address, "light")):
+            until(lambda: min(begun(tmp_path)[name] for name in ("heavy", "light")) >= 5)
+            assert heavy.runner is not None
+            heavy.runner.commands.set_share(weight=4).result(PATIENCE)
+            until(lambda: shown(address, capsys)["heavy"]["weight"] == 4)
+            light = until(lambda: one if (one := shown(address, capsys)["light"])["due"] else None)
+            assert (light["weight"], light["priority"]) == (1, 0)
+            assert 0.1 < light["due"] < 0.4
+            assert light["waiting"] > 0
+            assert light["waiting_s"] >= 0
+            # The lags of equal shares are bounded, and soon forgotten.
+            since = len(notes(tmp_path)) + 30
+            until(lambda: len(notes(tmp_path)) >= since + 150)
+            counts = Counter(notes(tmp_path)[since:])
+            # Dask's priority of later tasks changes, too; Dask stores it negated.
+            heavy.runner.commands.set_share(priority=1).result(PATIENCE)
+            until(lambda: -1 in client.run_on_scheduler(priorities_of_leases))
+            (tmp_path / "stop-light").touch()
+        (tmp_path / "stop-heavy").touch()
+    assert 0.65 <= counts["heavy"] / counts.total() < 1, counts
+
+
+def shown(address: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Return what the command line shows of the experiments on the cluster, by name."""
+    capsys.readouterr()
+    assert main(["ls", "--address", address, "--format", "json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["totals"]["CPU"] == 4
+    return {one["name"]: one for one in summary["experiments"]}
+
+
+def priorities_of_leases(dask_scheduler: Any) -> set[float]:
+    tasks = dask_scheduler.tasks.items()
+    return {task.priority[0] for key, task in tasks if "-lease-" in str(key) and task.priority}
 
 
 def test_a_large_trial_begins_among_small_ones(client: Client, tmp_path: Path) -> None:

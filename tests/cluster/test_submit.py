@@ -161,6 +161,9 @@ def test_a_submitted_experiment_takes_commands(tmp_path: Path, pair: LocalCluste
         until(lambda: len(journal(tmp_path, event="Suggested")) >= 2)
         first, second = (one["trial_id"] for one in journal(tmp_path, event="Suggested")[:2])
         assert "no trial starts" in experiment.hold().message
+        assert "weight 2 and priority 1" in experiment.set_share(2, priority=1).message
+        with pytest.raises(ControlError, match="weight must be a positive finite number, got -1"):
+            experiment.set_share(weight=-1)
         assert experiment.stop_trial(first).trial_id == first
         added = experiment.add_trial({**space, "x": 0.75})
         until(lambda: any(e["trial_id"] == first for e in journal(tmp_path, event="TrialStopped")))

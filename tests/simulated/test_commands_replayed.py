@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.json_lines import decode, encode
 from dasktune.testing import ManualClock, SimulatedTrialExecutor
+from dasktune.trial.actions import SetShare
 from dasktune.trial.events import TimePassed
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
@@ -65,6 +67,8 @@ class RestlessUser:
         self.given += 1
         key = self.draws.choice(trials)
         what = self.draws.choice(["pause", "pause", "pause", "unpause", "add", "hold", "stop", "checkpoint"])
+        if self.given % 7 == 0:
+            commands.set_share(weight=self.given)
         if what == "add" and len(trials) < 20:
             commands.add_trial({"lr": self.draws.random(), "depth": 2, "layers": 3, "layer": "a"})
         elif what == "hold":
@@ -237,3 +241,71 @@ def test_what_was_paused_or_held_goes_on_only_if_a_person_goes_on_with_it(releas
     assert session.experiment.state.on_hold
     assert len(session.experiment.trial_index.paused_by_user) == 1
     assert not session.experiment.trial_index.active
+
+
+class SetsShare(Dying):
+    """Sets the share of the cluster twice; then the driver is interrupted."""
+
+    def on_event(self, event: Any, handled: Any, experiment: ExperimentMachine) -> None:
+        assert self.runner is not None
+        self.seen += 1
+        if self.seen == 12:
+            self.runner.commands.set_share(weight=2, priority=1)
+            self.runner.commands.set_share(weight=3)
+        elif experiment.state.weight == 3:
+            self.runner.interrupt()
+
+
+class SharingExecutor(SimulatedTrialExecutor):
+    """Keeps the share that it was given last."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.share: dict[str, float] = {}
+
+    def set_share(self, action: SetShare) -> None:
+        given = {"weight": action.weight, "priority": action.priority}
+        self.share |= {name: value for name, value in given.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    ("given", "share"),
+    [
+        (None, {"weight": 3.0, "priority": 1.0}),
+        # The same as at the start: what was set at run time is the later decision.
+        ({"weight": 1.5}, {"weight": 3.0, "priority": 1.0}),
+        ({"weight": 4}, {"weight": 4.0, "priority": 1.0}),
+        ({"weight": 1.5, "priority": -2}, {"weight": 3.0, "priority": -2.0}),
+    ],
+)
+def test_a_restored_experiment_keeps_the_share_that_was_set_last(given: Any, share: dict[str, float]):
+    storage = Storage("memory://commands/share")
+    storage.remove_tree()
+    parts = configs("fifo", "variants")
+    place = Lab(storage, **{**parts, "run_config": replace(parts["run_config"], weight=1.5)})
+    user, one_cpu = SetsShare(), PlacementGroupFactory([{"CPU": 1}])
+
+    def runner_of(experiment: ExperimentMachine, store: ExperimentStore, *observers: Any) -> TrialRunner:
+        executor = SharingExecutor(curve, clock=place.clock, slots=3, checkpoints=place.checkpoints)
+        return TrialRunner(
+            experiment,
+            executor,
+            store=store,
+            clock=place.clock,
+            resources_for=lambda config: one_cpu,
+            observers=observers,
+        )
+
+    setup_of(**place.parts).write(storage)
+    user.runner = runner_of(build_experiment(*place.parts.values()), ExperimentStore(storage), user)
+    user.runner.run()
+    for _ in range(2):
+        # A second driver of the same configuration changes nothing more.
+        session = place.restore(run_config=given and replace(place.parts["run_config"], **given))
+        store = ExperimentStore(storage)
+        store.begin(after=session.end)
+        runner = runner_of(session.experiment, store)
+        session.begin(runner)
+        with runner.running():
+            runner.step()
+        assert runner._executor.share == share

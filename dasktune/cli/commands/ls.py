@@ -1,12 +1,13 @@
-"""``dasktune ls``: list the experiments of a directory."""
+"""``dasktune ls``: list the experiments of a directory, or those that run on a cluster."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from typing import Any, Final
 
-from dasktune.cli.arguments import add_format, add_storage_options, storage_options
+from dasktune.cli.arguments import add_address, add_format, add_storage_options, storage_options
 from dasktune.cli.experiment_overview import Overview, experiments_below, read_experiment
 from dasktune.cli.output import terminal_width, write, write_csv, write_json
 from dasktune.config import DEFAULT_STORAGE_PATH
@@ -17,6 +18,11 @@ from dasktune.text.text_table import table_text
 
 __all__ = ["add_arguments", "run"]
 
+#: Seconds for which a lost scheduler is waited for.
+_TIMEOUT: Final = 10.0
+
+_SHARES_HEAD: Final = ("name", "weight", "priority", "holds", "share", "due", "waiting", "since")
+
 _HEAD: Final = ("name", "state", "trials", "best", "started", "duration")
 
 
@@ -25,10 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path",
         nargs="?",
-        default=DEFAULT_STORAGE_PATH,
         metavar="PATH",
-        help="the directory or URL to search (default: %(default)s)",
+        help=f"the directory or URL to search (default: {DEFAULT_STORAGE_PATH})",
     )
+    add_address(parser, default="none: list the experiments below PATH")
     parser.add_argument(
         "--depth",
         type=int,
@@ -43,7 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """List the readable experiments; write an error line for each unreadable one."""
     check(arguments.depth >= 0, "--depth", "at least 0", arguments.depth)
-    place = Storage(arguments.path, storage_options(arguments))
+    path = arguments.path
+    if arguments.address is not None:
+        check(path is None, "PATH", "left out with --address", path)
+        return _list_cluster(arguments)
+    place = Storage(DEFAULT_STORAGE_PATH if path is None else path, storage_options(arguments))
     found: list[Overview] = []
     broken = []
     for storage in experiments_below(place, arguments.depth):
@@ -63,6 +73,42 @@ def run(arguments: argparse.Namespace) -> int:
     for message in broken:
         sys.stderr.write(f"dasktune: {one_line(message)}\n")
     return 1 if broken else 0
+
+
+def _list_cluster(arguments: argparse.Namespace) -> int:
+    """List the experiments that run on a cluster, with their shares."""
+    # Importing Dask is slow.
+    from dasktune.cluster.sharing.share_summary import read_shares
+
+    found = read_shares(arguments.address, timeout_s=_TIMEOUT)
+    experiments = sorted(found["experiments"], key=lambda one: (-one["priority"], one["name"]))
+    if arguments.format == "json":
+        write_json({"totals": found["totals"], "experiments": experiments})
+    elif arguments.format == "csv":
+        head = ("name", "weight", "priority", "held", "share", "due", "waiting", "waiting_s")
+        write_csv(head, [[one[name] for name in head] for one in experiments])
+    elif experiments:
+        rows = [_share_row(one, found["totals"]) for one in experiments]
+        write(table_text(_SHARES_HEAD, rows, terminal_width()))
+    else:
+        write(f"no experiments on {one_line(arguments.address)}")
+    return 0
+
+
+def _share_row(one: Mapping[str, Any], totals: Mapping[str, float]) -> list[Any]:
+    held = (f"{amount:g} of {totals.get(kind, 0.0):g} {kind}" for kind, amount in one["held"].items())
+    since = None if one["waiting_s"] is None else format_duration(one["waiting_s"])
+    due = None if one["due"] is None else f"{one['due']:.0%}"
+    return [
+        one["name"],
+        f"{one['weight']:g}",
+        f"{one['priority']:g}",
+        ", ".join(held) or "nothing",
+        f"{one['share']:.0%}",
+        due,
+        str(one["waiting"]),
+        since,
+    ]
 
 
 def _name(one: Overview, place: Storage) -> str:

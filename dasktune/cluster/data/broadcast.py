@@ -92,7 +92,8 @@ class ObjectBroadcast:
         self._payload = payload
         self._name = name
         self._plugin = plugin
-        self._priority = priority
+        #: Dask's priority of the tasks that are submitted from now on.
+        self.priority = priority
         self._timeout_s, self._close_timeout_s = timeout_s, close_timeout_s
         #: The workers that have the objects.
         self._workers: set[str] = set()
@@ -206,7 +207,7 @@ class ObjectBroadcast:
             retries=0,
             workers=[address],
             allow_other_workers=False,
-            priority=self._priority,
+            priority=self.priority,
         )
         ended = asyncio.ensure_future(result_of(fetched))
         try:

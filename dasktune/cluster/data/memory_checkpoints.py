@@ -182,7 +182,8 @@ class MemoryCheckpoints:
         self._emit = emit
         self._now = now
         self._spawn = spawn
-        self._priority = priority
+        #: Dask's priority of the tasks that are submitted from now on.
+        self.priority = priority
         #: The checkpoints by path.
         self._kept: dict[str, _MemoryCheckpoint] = {}
         #: Bytes of the checkpoints that trials left on each worker and that are still there.
@@ -404,7 +405,7 @@ class MemoryCheckpoints:
             pure=False,
             retries=0,
             workers=list(workers),
-            priority=self._priority,
+            priority=self.priority,
         )
 
 

@@ -113,7 +113,8 @@ class ActorPool:
         self._plugin = plugin
         self._actor_settings = actor_settings
         self._objects = objects
-        self._priority = priority
+        #: Dask's priority of the tasks that are submitted from now on.
+        self.priority = priority
         #: Whether actors hold leases. Set to False once a worker's Dask does not support leases.
         self._leases = leases
         self._limits = limits
@@ -145,7 +146,7 @@ class ActorPool:
             return actor
         self._opened += 1
         key = f"{self._name}-actor-{self._opened}"
-        return ActorHandle(self._client, placement.address, key, priority=self._priority)
+        return ActorHandle(self._client, placement.address, key, priority=self.priority)
 
     def is_ready(self, actor: ActorHandle) -> bool:
         """Whether an actor can run a trial at once."""
@@ -260,7 +261,7 @@ class ActorPool:
                 actor.key,
                 placement.claim_on(address),
                 home=actor.address,
-                priority=self._priority,
+                priority=self.priority,
                 timeout_s=self._pacer.factor(address) * self._limits.lease_timeout,
             )
             # Sorted, so that every driver acquires leases in the same order. Otherwise two drivers

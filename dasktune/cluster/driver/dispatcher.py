@@ -277,6 +277,11 @@ class TrialDispatcher:
         if link is not None and run.key in link.runs:
             link.answer(run, answer, at_once=at_once)
 
+    def set_priority(self, priority: float) -> None:
+        """Change Dask's priority of the tasks that are submitted from now on."""
+        for part in (self._pool, self._objects, self.memory):
+            part.priority = priority
+
     def withdraw(self) -> None:
         """Pause all runs and let each save a checkpoint, because the driver exits."""
         for run in reversed(self._runs()):

@@ -286,6 +286,10 @@ class DaskTrialExecutor:
         at_once = isinstance(action, actions.StopTrial) and action.at_once
         self._answer(action, StopAnswer(reason=action.reason), at_once=at_once)
 
+    def set_share(self, action: actions.SetShare) -> None:
+        """Change the experiment's share of the cluster, and Dask's priority of its later tasks."""
+        self._loop_calls.call_soon(self._set_share, action)
+
     def withdraw(self) -> None:
         """Pause all trials, each with a new checkpoint.
 
@@ -516,6 +520,14 @@ class DaskTrialExecutor:
             self._demand.show(None)
             return
         self._demand.show(self._reservations.with_ledger(partial(self._missing_demand, request, count)))
+
+    def _set_share(self, action: actions.SetShare) -> None:
+        # After the end the reporter would register the experiment on the scheduler again.
+        if self._closed:
+            return
+        if action.priority is not None:
+            self._dispatcher.set_priority(action.priority)
+        self._share.set_share(weight=action.weight, priority=action.priority)
 
     def _waiting_trials(self, ledger: Ledger, _: int) -> WaitingTrials:
         request, count = self._waiting

@@ -114,7 +114,7 @@ class _SharingExperiment:
         self.weight, self.priority = 1.0, 0.0
         self.requests: list[ShareRequest] = []
         self.closed: frozenset[str] = frozenset()
-        self.heard_at = 0.0
+        self.heard_at = self.waits_since = 0.0
         self.has_requested = False
         #: The lag, and the shares that are due and held since the lag was computed.
         self.lag = self.due = self.held = 0.0
@@ -298,6 +298,46 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             self._take_demand(name, demand)
             self._note_change()
 
+    def summary(self) -> dict[str, Any]:
+        """Return what each experiment has and waits for, as plain values.
+
+        Returns
+        -------
+        dict
+            ``totals``: the resources of the cluster that other programs do not use.
+            ``experiments``: for each one its ``name``, ``weight`` and ``priority``; what it holds
+            (``held``), and the fraction of `totals` that this is (``share``); the fraction that is
+            due to it (``due``), None while every experiment has all that it requests; the number of
+            trials that wait (``waiting``), and for how many seconds some have waited
+            (``waiting_s``), None if none waits.
+        """
+        now = monotonic()
+        totals: dict[str, float] = {}
+        for room in self._capacity().values():
+            _add(totals, room)
+        shown = []
+        for one in self.experiments.values():
+            is_silent = now - one.heard_at > _SILENT
+            if is_silent and one.name not in self.leases:
+                continue
+            waiting = 0 if is_silent else sum(request.trials for request in one.requests)
+            held: dict[str, float] = {}
+            for lease in self.leases.get(one.name, {}).values():
+                _add(held, lease.needs)
+            shown.append(
+                {
+                    "name": one.label,
+                    "weight": one.weight,
+                    "priority": one.priority,
+                    "held": held,
+                    "share": dominant_share(held, totals),
+                    "due": None if self.plan is None else one.due,
+                    "waiting": waiting,
+                    "waiting_s": now - one.waits_since if waiting else None,
+                }
+            )
+        return {"totals": totals, "experiments": shown}
+
     def _take_demand(self, name: str, demand: Mapping[str, Any]) -> _SharingExperiment:
         one = self.experiments.get(name)
         if one is None:
@@ -313,6 +353,8 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         closed = frozenset(demand["closed"])
         if bool(requests) != bool(one.requests) or closed != one.closed:
             self._has_changed = True
+        if requests and not one.requests:
+            one.waits_since = one.heard_at
         if requests and not one.has_requested:
             # The first trial of an experiment starts at the next end of a trial of another one.
             one.has_requested = True

@@ -173,6 +173,12 @@ class ShareReporter:
         """Note that the scheduler may be a new one, without the plugin."""
         self._register_at = 0.0
 
+    def set_share(self, *, weight: float | None, priority: float | None) -> None:
+        """Change the weight and the priority, unless they are None, and report them."""
+        self._weight = self._weight if weight is None else weight
+        self._priority = self._priority if priority is None else priority
+        self.report_soon()
+
     def report_soon(self) -> None:
         """Report the demand now, if other experiments share the cluster."""
         if not self.others:

@@ -172,7 +172,7 @@ def _apply_action(
     judged: TrialProjection | None,
 ) -> None:
     """Apply an action; `judged` is the trial at a rung that its scheduler decides about, if any."""
-    if action is None:  # an action of a newer version
+    if action is None or isinstance(action, actions.SetShare):  # None: an action of a newer version
         return
     if isinstance(action, actions.EndExperiment):
         experiment.stop_reason = _short(action.reason)

@@ -1,4 +1,4 @@
-"""What stop makes of an experiment that runs in a program, and what it says of others."""
+"""What stop and share make of an experiment that runs in a program, and what they say of others."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ class Commands:
 
     def __init__(self) -> None:
         self.told: list[str] = []
+        self.given: list[dict[str, Any]] = []
 
     def __getattr__(self, what: str) -> Any:
-        def do() -> Future[CommandOutcome]:
+        def do(**given: Any) -> Future[CommandOutcome]:
             self.told.append(what)
+            self.given.append(given)
             future: Future[CommandOutcome] = Future()
             future.set_result(CommandOutcome(message="done"))
             return future
@@ -135,6 +137,45 @@ def test_wrong_arguments_are_told_of(arguments, told, dasktune):
     code, _, err = dasktune("stop", *arguments)
     assert code == 2
     assert told in err
+
+
+def test_a_share_is_sent_to_the_server_of_the_driver(commands, server, dasktune):
+    place = ["--url", server.url, "--token", "secret"]
+    code, out, _ = dasktune("share", *place, "--weight", "2", "--priority", "-1")
+    assert (code, out) == (0, f"{server.url} now has weight 2 and priority -1\n")
+    code, out, _ = dasktune("share", *place, "--priority=0.5")
+    assert (code, out) == (0, f"{server.url} now has priority 0.5\n")
+    assert commands.told == ["set_share", "set_share"]
+    assert commands.given == [{"weight": 2.0, "priority": -1.0}, {"priority": 0.5}]
+
+
+def test_a_share_is_sent_to_the_driver_of_a_directory(commands, written, tmp_path, dasktune):
+    path = written(tmp_path / "exp")
+    storage = Storage(path)
+    with LeaderLock(storage):
+        code, _, err = dasktune("share", path, "--weight", "2")
+        assert code == 2
+        assert "accepts no commands. Name a submitted experiment together with --address." in err
+        with run_control_server(True, commands, storage) as server:
+            assert server is not None
+            assert dasktune("share", path, "--weight", "2", "--token", server.token)[0] == 0
+    assert commands.given == [{"weight": 2.0}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["exp"], "--weight must be given if --priority is not, got None"),
+        (["exp", "--weight", "0"], "--weight must be a positive finite number, got 0.0"),
+        (["exp", "--priority", "inf"], "--priority must be a finite number, got inf"),
+        (["exp", "--weight", "heavy"], "argument --weight: invalid float value: 'heavy'"),
+        (["--weight", "2"], "EXPERIMENT must be given"),
+    ],
+)
+def test_an_invalid_share_is_refused_before_a_driver_is_looked_for(arguments, message, dasktune):
+    code, _, err = dasktune("share", *arguments)
+    assert code == 2
+    assert message in err
 
 
 def test_where_it_cannot_be_noted_the_run_goes_on(tmp_path: Path, caplog):

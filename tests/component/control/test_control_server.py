@@ -90,6 +90,45 @@ def test_a_running_trial_is_told_to_save_a_checkpoint(place: Controlled):
     assert caught.value.kind == "unknown"
 
 
+def test_the_share_of_the_cluster_is_changed(place: Controlled):
+    outcome = place.client.set_share(weight=2, priority=1)
+    assert outcome["message"] == "the experiment has weight 2 and priority 1 on the cluster"
+    place.client.set_share(priority=-1)
+    state = place.experiment.state
+    assert (state.weight, state.priority) == (2.0, -1.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "weight must be given if priority is not, got None"),
+        ({"weight": -1}, "weight must be a positive finite number, got -1"),
+        ({"priority": float("inf")}, "priority must be a finite number, got inf"),
+    ],
+)
+def test_the_client_refuses_an_invalid_share(shared: Controlled, given: Any, message: str):
+    with pytest.raises(ConfigError) as caught:
+        shared.client.set_share(**given)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"{}", 400),
+        (b'{"weight": 1, "more": 1}', 400),
+        (b'{"weight": 0}', 422),
+        (b'{"weight": null}', 422),
+        (b'{"weight": true}', 422),
+        (b'{"priority": "high"}', 422),
+        (b'{"weight": 1e999}', 422),
+    ],
+)
+def test_the_server_refuses_an_invalid_share(shared: Controlled, body: bytes, code: int):
+    assert shared.request("POST", f"{PREFIX}/experiment/share", body)[0] == code
+    assert shared.experiment.state.weight is None
+
+
 def test_a_trial_can_be_added_and_new_ones_held(place: Controlled):
     assert place.client.hold()["message"] == "no trial starts until release"
     assert place.client.get_experiment()["state"] == "held"

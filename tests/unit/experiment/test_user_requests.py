@@ -18,11 +18,13 @@ from dasktune.schedulers.decision import (
     Unpause,
 )
 from dasktune.storage.journal.json_lines import decode, encode
-from dasktune.trial.actions import CheckpointTrial, RecallTrial, ResumeTrial, SuspendTrial
+from dasktune.trial.actions import CheckpointTrial, RecallTrial, ResumeTrial, SetShare, SuspendTrial
 from dasktune.trial.checkpoint_record import CheckpointKind
 from dasktune.trial.events import (
     HoldRequested,
     ReleaseRequested,
+    SessionBegan,
+    ShareRequested,
     StartFailed,
     Suggested,
     SuggestionAsked,
@@ -405,6 +407,34 @@ def test_a_held_experiment_can_be_stopped():
     lab.handle(HoldRequested(time=lab.tick()))
     lab.stop()
     assert lab.experiment.finished
+
+
+# The share of the cluster
+
+
+def test_a_share_that_the_user_sets_reaches_the_executor():
+    lab = Lab()
+    [both] = lab.handle(ShareRequested(weight=2.0, priority=1.0, time=lab.tick()))
+    [one] = lab.handle(ShareRequested(weight=None, priority=-1.0, time=lab.tick()))
+    assert (both, one) == (SetShare(weight=2.0, priority=1.0), SetShare(weight=None, priority=-1.0))
+    assert (lab.experiment.state.weight, lab.experiment.state.priority) == (2.0, -1.0)
+
+
+def test_the_next_driver_gets_the_share_that_the_user_has_set_last():
+    lab, other, untouched = Lab(), Lab(), Lab()
+    lab.handle(ShareRequested(weight=2.0, priority=None, time=lab.tick()))
+    lab.handle(ShareRequested(weight=0.5, priority=None, time=lab.tick()))
+    other.experiment.load_state_dict(decode(encode(lab.experiment.state_dict())))
+    assert other.handle(SessionBegan(time=other.tick())) == [SetShare(weight=0.5, priority=None)]
+    assert untouched.handle(SessionBegan(time=untouched.tick())) == []
+
+
+def test_a_snapshot_of_an_earlier_version_has_no_share():
+    lab, other = Lab(), Lab()
+    state = lab.experiment.state_dict()
+    del state["weight"], state["priority"]
+    other.experiment.load_state_dict(state)
+    assert (other.experiment.state.weight, other.experiment.state.priority) == (None, None)
 
 
 # Trials of the user's own

@@ -17,6 +17,7 @@ from dasktune.trial.actions import (
     PauseTrial,
     RestoreTrial,
     SaveTrial,
+    SetShare,
     StartTrial,
     StopTrial,
 )
@@ -89,6 +90,9 @@ class ScriptedExecutor:
 
     def checkpoint_trial(self, action: CheckpointTrial) -> None:
         self.calls.append(("checkpoint", action.trial_id))
+
+    def set_share(self, action: SetShare) -> None:
+        self.calls.append(("share", action.weight, action.priority))
 
     def pause_trial(self, action: PauseTrial) -> None:
         self.calls.append(("pause", action.trial_id))

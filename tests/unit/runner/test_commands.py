@@ -145,6 +145,39 @@ def test_a_trial_that_saves_already_gets_no_second_command():
     assert (plan.event, plan.message) == (None, "trial t is saving a checkpoint already")
 
 
+def test_the_share_is_changed_while_the_experiment_runs():
+    with Running() as bench:
+        bench.steps(3)
+        outcome = bench.after(bench.commands.set_share(weight=2))
+        assert (outcome.message, outcome.trial_id) == ("the experiment has weight 2 on the cluster", "")
+        outcome = bench.after(bench.commands.set_share(0.5, -1))
+        assert outcome.message == "the experiment has weight 0.5 and priority -1 on the cluster"
+        # The same again changes nothing.
+        bench.after(bench.commands.set_share(priority=-1.0))
+        assert bench.events.count("ShareRequested") == 2
+        shares = [call[1:] for call in bench.executor.calls if call[0] == "share"]
+        assert shares == [(2.0, None), (0.5, -1.0)]
+        bench.to_the_end()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "weight must be given if priority is not, got None"),
+        ({"weight": 0}, "weight must be a positive finite number, got 0"),
+        ({"weight": True}, "weight must be a positive finite number, got True"),
+        ({"weight": float("inf"), "priority": 1}, "weight must be a positive finite number, got inf"),
+        ({"weight": 1, "priority": "high"}, "priority must be a finite number, got 'high'"),
+        ({"priority": float("nan")}, "priority must be a finite number, got nan"),
+    ],
+)
+def test_an_invalid_share_is_refused(given: dict[str, Any], message: str):
+    with Running() as bench:
+        error = bench.refused(bench.commands.set_share(**given))
+        assert (str(error), error.kind) == (message, "invalid")
+        assert bench.events.count("ShareRequested") == 0
+
+
 def test_a_trial_that_nobody_knows_is_named():
     with Running() as bench:
         for command in ("stop_trial", "pause_trial", "unpause_trial", "checkpoint_trial"):

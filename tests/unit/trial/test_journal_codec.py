@@ -143,6 +143,8 @@ def examples() -> dict[str, object]:
         "time": 7.0,
         "rung": 4.0,
         "cutoff": 0.25,
+        "weight": 2.0,
+        "priority": -1.0,
         "answer": {"x": 1},
         "fresh": True,
         "early": True,
@@ -165,6 +167,11 @@ def kinds_of(module: ModuleType, *bases: type) -> list[type]:
 def test_every_event_comes_back_from_a_line_of_the_journal(kind):
     event = made(kind)
     assert decode_event(decode(encode(journal_record(event, [], None)))) == event
+
+
+def test_a_share_that_is_no_number_is_not_read():
+    with pytest.raises(ValueError, match="could not convert"):
+        decode_event({"event": "ShareRequested", "weight": "heavy", "priority": None, "time": 1.0})
 
 
 @pytest.mark.parametrize("kind", kinds_of(actions, TrialAction), ids=lambda kind: kind.__name__)

@@ -103,6 +103,36 @@ def demand(name: str, waits: int = 0, **options: Any) -> dict[str, Any]:
     }
 
 
+def test_the_summary_has_what_each_experiment_holds_is_due_and_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scheduler = Scheduler(monkeypatch, x=2, y=2)
+    # Another program uses one CPU.
+    scheduler.workers["y"].used_resources["CPU"] = 1.0
+    scheduler.read("a", weight=2.0)
+    scheduler.hold("a", "x", 1)
+    facts = {"name": "A", "weight": 2.0, "priority": 0.0, "held": {"CPU": 1}}
+    [alone] = scheduler.plugin.summary()["experiments"]
+    assert alone == {**facts, "share": 1 / 3, "due": None, "waiting": 0, "waiting_s": None}
+    scheduler.hold("a", "x", 2)
+    scheduler.hold("a", "y", 3)
+    scheduler.read("b", priority=-1)
+    scheduler.advance(1)
+    scheduler.read("a", waits=8, weight=2.0)
+    scheduler.read("b", waits=3, priority=-1)
+    scheduler.advance(4)
+    scheduler.read("a", waits=7, weight=2.0)
+    summary = scheduler.plugin.summary()
+    assert summary["totals"] == {"CPU": 3.0}
+    first, second = summary["experiments"]
+    assert first == {**facts, "held": {"CPU": 3}, "share": 1, "due": 1, "waiting": 7, "waiting_s": 4}
+    assert (second["held"], second["due"], second["waiting"]) == ({}, 0, 3)
+    # A driver that has been silent requests nothing, and is not listed if it holds nothing.
+    scheduler.advance(6)
+    [silent] = scheduler.plugin.summary()["experiments"]
+    assert (silent["name"], silent["waiting"], silent["waiting_s"]) == ("A", 0, None)
+
+
 @pytest.fixture
 def two() -> Scheduler:
     """Two workers with a CPU each, both held by the experiment "a", which wants more."""

@@ -132,6 +132,25 @@ def test_beside_others_the_demand_is_reported_at_once_but_not_for_each_change() 
     asyncio.run(work())
 
 
+def test_a_new_share_is_reported_at_once_and_with_each_later_demand() -> None:
+    async def work() -> None:
+        client = FakeClient()
+        share = reporter(client)
+        share.on_answer({"others": 1, "holders": []})
+        share.set_share(weight=4.0, priority=None)
+        while not client.notes:
+            await asyncio.sleep(0.001)
+        [(_, noted)] = client.notes
+        assert (noted["weight"], noted["priority"]) == (4.0, 1.0)
+        share.set_share(weight=None, priority=-2.0)
+        demand = share.demand()
+        assert demand is not None
+        assert (demand["weight"], demand["priority"]) == (4.0, -2.0)
+        await share.close()
+
+    asyncio.run(work())
+
+
 @pytest.mark.parametrize("client", [FakeClient(has_plugin=False), FakeClient(is_broken=True)])
 def test_a_call_that_finds_no_plugin_does_no_harm(client: FakeClient) -> None:
     async def work() -> None:

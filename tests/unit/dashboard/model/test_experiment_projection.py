@@ -186,6 +186,13 @@ def test_nothing_is_saved_by_the_user_who_ends_everything():
     assert (projection.num_stopped_early, projection.stop_reason) == (0, "enough")
 
 
+def test_a_new_share_of_the_cluster_changes_no_trial():
+    share = {"do": "SetShare", "weight": 2.0, "priority": None}
+    record = {"event": "ShareRequested", "weight": 2.0, "priority": None, "time": 2.0, "actions": [share]}
+    projection = projection_of(suggested("a"), record)
+    assert ([trial.status for trial in projection.trials], projection.now) == (["PENDING"], 2.0)
+
+
 def test_actions_move_trials_that_the_event_is_not_about():
     records = [suggested(name) for name in "abcd"]
     orders = [

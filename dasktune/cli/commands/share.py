@@ -1,0 +1,59 @@
+"""``dasktune share``: change the share that a running experiment has of a cluster."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from dasktune.cli.send_command import DriverCommand, add_driver_arguments, send_command
+from dasktune.config.validation import check_priority, check_weight
+from dasktune.errors import check
+
+__all__ = ["add_arguments", "run"]
+
+_REMEDY: Final = (
+    "Name a submitted experiment together with --address. Other drivers need RunConfig(server_port=True) "
+    "to accept commands; Tuner.restore() accepts a RunConfig with another weight and priority."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the subcommand."""
+    add_driver_arguments(parser)
+    parser.add_argument(
+        "--weight",
+        type=float,
+        metavar="WEIGHT",
+        help=(
+            "the share relative to other experiments of the same priority, which have weight 1 unless "
+            "their users say otherwise (default: unchanged)"
+        ),
+    )
+    parser.add_argument(
+        "--priority",
+        type=float,
+        metavar="PRIORITY",
+        help=(
+            "the strict class: all requests of a higher one, such as 1, are met before those of a lower "
+            "one; write --priority=-1 for a negative one (default: unchanged)"
+        ),
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Send the driver the new share."""
+    weight, priority = arguments.weight, arguments.priority
+    check(weight is not None or priority is not None, "--weight", "given if --priority is not", weight)
+    if weight is not None:
+        check_weight(weight, "--weight")
+    if priority is not None:
+        check_priority(priority, "--priority")
+    values = {"weight": weight, "priority": priority}
+    shown = " and ".join(f"{name} {value:g}" for name, value in values.items() if value is not None)
+    command = DriverCommand(
+        to_submitted=lambda one: one.set_share(weight, priority),
+        to_server=lambda one: one.set_share(weight, priority),
+        done=f"now has {shown}",
+        remedy=_REMEDY,
+    )
+    return send_command(command, arguments)

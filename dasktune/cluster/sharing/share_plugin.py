@@ -311,7 +311,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             trials that wait (``waiting``), and for how many seconds some have waited
             (``waiting_s``), None if none waits.
         """
-        now = monotonic()
+        now = self._timer()
         totals: dict[str, float] = {}
         for room in self._capacity().values():
             _add(totals, room)

@@ -103,10 +103,8 @@ def demand(name: str, waits: int = 0, **options: Any) -> dict[str, Any]:
     }
 
 
-def test_the_summary_has_what_each_experiment_holds_is_due_and_waits_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    scheduler = Scheduler(monkeypatch, x=2, y=2)
+def test_the_summary_has_what_each_experiment_holds_is_due_and_waits_for() -> None:
+    scheduler = Scheduler(x=2, y=2)
     # Another program uses one CPU.
     scheduler.workers["y"].used_resources["CPU"] = 1.0
     scheduler.read("a", weight=2.0)

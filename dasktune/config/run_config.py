@@ -128,7 +128,9 @@ class RunConfig:
         The experiment's share of the cluster relative to other experiments of the same priority. An
         experiment of weight 2 gets twice the share of one of weight 1 if both have enough trials.
         What one experiment does not request the others use. Shares need leases, so workers must
-        declare their resources to Dask; see `declare_resources`.
+        declare their resources to Dask; see `declare_resources`. While the experiment runs,
+        :meth:`TuneClient.set_share <dasktune.TuneClient.set_share>` and ``dasktune share`` change
+        weight and priority.
     declare_resources : bool, default=True
         Declare resources of workers to Dask, so that Dask accounts for what trials use: one ``CPU``
         for each thread where a worker declares none, and its GPUs as ``GPU`` where it declares

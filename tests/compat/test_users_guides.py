@@ -1,7 +1,7 @@
 """What Ray Tune's users' guides teach, as small programs with Ray's names and arguments.
 
-They are written for these tests, not copied from the guides. The guide for PyTorch Lightning is not
-among them: Lightning is no dependency of the tests.
+They are written for these tests, not copied from the guides. PyTorch Lightning is no dependency of
+the tests: its program runs where it is installed.
 """
 
 from __future__ import annotations
@@ -246,6 +246,70 @@ def test_xgboost_with_the_callback_and_early_stopping(run_config):
         booster = xgboost.Booster()
         booster.load_model(Path(directory, "model.ubj"))
         assert booster.num_boosted_rounds() >= 1
+
+
+@pytest.mark.slow
+def test_pytorch_lightning(run_config):
+    pytest.importorskip("lightning")
+
+    def train_iris(config):
+        import lightning
+        import torch
+        from sklearn.datasets import load_iris
+
+        from dasktune.integration.pytorch_lightning import TuneReportCheckpointCallback
+
+        class Classifier(lightning.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.layers = torch.nn.Sequential(
+                    torch.nn.Linear(4, config["layer_1_size"]),
+                    torch.nn.ReLU(),
+                    torch.nn.Linear(config["layer_1_size"], 3),
+                )
+
+            def configure_optimizers(self):
+                return torch.optim.Adam(self.parameters(), lr=config["lr"])
+
+            def training_step(self, batch, number):
+                x, y = batch
+                return torch.nn.functional.cross_entropy(self.layers(x), y)
+
+            def validation_step(self, batch, number):
+                x, y = batch
+                scores = self.layers(x)
+                self.log("ptl/val_loss", torch.nn.functional.cross_entropy(scores, y))
+                self.log("ptl/val_accuracy", (scores.argmax(1) == y).float().mean())
+
+        x, y = load_iris(return_X_y=True)
+        flowers = torch.utils.data.TensorDataset(torch.tensor(x, dtype=torch.float32), torch.tensor(y))
+        loader = torch.utils.data.DataLoader(flowers, batch_size=50)
+        metrics = {"loss": "ptl/val_loss", "mean_accuracy": "ptl/val_accuracy"}
+        trainer = lightning.Trainer(
+            max_epochs=4,
+            accelerator="cpu",
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            callbacks=[TuneReportCheckpointCallback(metrics, on="validation_end")],
+        )
+        trainer.fit(Classifier(), loader, loader)
+
+    tuner = tune.Tuner(
+        tune.with_resources(train_iris, {"cpu": 1}),
+        param_space={"layer_1_size": tune.choice([8, 16]), "lr": tune.loguniform(1e-4, 1e-1)},
+        tune_config=tune.TuneConfig(
+            metric="loss", mode="min", num_samples=3, scheduler=ASHAScheduler(max_t=4, grace_period=1)
+        ),
+        run_config=run_config(),
+    )
+    results = tuner.fit()
+    assert not results.errors
+    best = results.get_best_result()
+    assert best.metrics["training_iteration"] == 4
+    assert 0 <= best.metrics["mean_accuracy"] <= 1
+    assert best.checkpoint is not None
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from types import SimpleNamespace
@@ -52,6 +53,20 @@ def test_it_waits_for_others_and_finishes_if_everything_was_tried():
 def test_duplicates_may_be_wanted():
     searcher = made({"k": randint(0, 2)}, skip_duplicate=False)
     assert len([searcher.suggest(str(number)) for number in range(6)]) == 6
+
+
+def test_a_restored_search_continues_with_the_same_suggestions():
+    searcher, other = made(random_search_steps=3), made(random_search_steps=3)
+    for number in range(5):
+        config = searcher.suggest(f"t{number}")
+        if number < 4:  # The last trial still runs.
+            searcher.on_trial_complete(f"t{number}", {"loss": config["x"] ** 2})
+    other.load_state_dict(json.loads(json.dumps(searcher.state_dict())))
+    for one in (searcher, other):
+        one.on_trial_complete("t4", {"loss": 0.5})
+    assert [other.suggest(f"t{number}") for number in (5, 6)] == [
+        searcher.suggest(f"t{number}") for number in (5, 6)
+    ]
 
 
 @pytest.mark.parametrize("verbose", [0, 1])

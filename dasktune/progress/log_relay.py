@@ -37,8 +37,9 @@ class _LogRelay(logging.Handler):
 
     # Experiments in several threads share one relay. It is removed when the last of them has ended
     # and no record waits: by that experiment, or later by the relay's thread, if a handler blocks
-    # then. So the end of an experiment does not wait for that handler either. The thread may be
-    # left in a handler, as a daemon. `changed` is free while a handler is called.
+    # then. So the end of an experiment does not wait for that handler either. The thread ends when
+    # the relay has been removed. It may be left in a handler, as a daemon. `changed` is free while a
+    # handler is called.
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,11 +113,16 @@ class _LogRelay(logging.Handler):
         if package.propagate is _OFF:
             package.propagate = self._propagates
         self.targets, self.is_installed = [], False
+        self.changed.notify_all()  # the thread ends
 
     def _run(self) -> None:
         while True:
             with self.changed:
-                self.changed.wait_for(lambda: self._records)
+                self.changed.wait_for(lambda: self._records or not self.is_installed)
+                if not self._records:
+                    # The lock is held, so the next record finds that it needs a new thread.
+                    self._thread = None
+                    return
                 record, self._is_busy = self._records.popleft(), True
                 dropped, self._num_dropped = self._num_dropped, 0
             try:

@@ -239,3 +239,14 @@ def test_the_warnings_of_an_experiment_reach_its_own_stream_while_another_one_en
     second.__exit__(None, None, None)
     assert capsys.readouterr().err == "first\nsecond\n"
     assert package.handlers == []
+
+
+def test_no_thread_is_left_when_the_last_experiment_has_ended(own: Noted) -> None:
+    for number in range(2):
+        with relayed_logs(PATIENCE):
+            log.info("during %s", number)
+        for thread in [one for one in threading.enumerate() if one.name == "dasktune-log-relay"]:
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+    assert own.texts == ["during 0", "during 1"]
+    assert own.threads == {"dasktune-log-relay"}

@@ -38,8 +38,8 @@ class _LogRelay(logging.Handler):
     # Experiments in several threads share one relay. It is removed when the last of them has ended
     # and no record waits: by that experiment, or later by the relay's thread, if a handler blocks
     # then. So the end of an experiment does not wait for that handler either. The thread ends when
-    # the relay has been removed. It may be left in a handler, as a daemon. `changed` is free while a
-    # handler is called.
+    # the relay has been removed. It may be left in a handler, as a daemon. `changed` is free while
+    # a handler is called.
 
     def __init__(self) -> None:
         super().__init__()

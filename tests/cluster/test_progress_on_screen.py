@@ -193,6 +193,7 @@ def test_a_notebook_keeps_the_last_picture(tmp_path, how):
 
 
 STOPPED = """
+import faulthandler
 import logging
 import sys
 import distributed
@@ -203,6 +204,8 @@ def train(config):
         tune.report({"loss": config["x"] / (epoch + 1)})
 
 if __name__ == "__main__":
+    # If it hangs, the test shows where.
+    faulthandler.dump_traceback_later(110, exit=True, file=open(sys.argv[1] + ".stacks", "w"))
     with distributed.Client(
         n_workers=1, threads_per_worker=2, dashboard_address=":0", silence_logs=50
     ) as client:
@@ -258,7 +261,7 @@ def test_an_experiment_goes_on_and_ends_while_its_terminal_does_not_read(tmp_pat
             check=False,
         )
         os.close(writes)
-        assert done.stdout == b"RETURNED 4 0\n"
+        assert done.stdout == b"RETURNED 4 0\n", Path(f"{tmp_path}/runs.stacks").read_text()
         assert done.returncode == 0
         # It was full: the text of 240 results did not fit.
         assert len(os.read(reads, 1 << 20)) > 1000
@@ -281,7 +284,8 @@ def test_an_experiment_goes_on_and_ends_while_a_log_handler_of_the_user_waits(tm
         try:
             os.close(writes)
             # The thread of the handler has written nothing: the pipe is full.
-            assert process.stdout.readline() == b"RETURNED 4 0\n"
+            returned = process.stdout.readline()
+            assert returned == b"RETURNED 4 0\n", Path(f"{tmp_path}/runs.stacks").read_text()
             shown = b""
             # At its end Python waits for the handlers of logging.
             while data := os.read(reads, 1 << 16):

@@ -137,12 +137,15 @@ class _LogRelay(logging.Handler):
                 self.changed.notify_all()
 
     def _pass_on(self, record: logging.LogRecord) -> None:
-        targets, above = tuple(self.targets), logging.getLogger(_PACKAGE).parent
+        package = logging.getLogger(_PACKAGE)
+        targets, above = tuple(self.targets), package.parent
+        # If something has set `propagate` meanwhile, the package's logger itself obeys it.
+        propagates = self._propagates and package.propagate is _OFF
         try:
             for handler in targets:
                 if record.levelno >= handler.level:
                     handler.handle(record)
-            if self._propagates and above is not None and (above.hasHandlers() or not targets):
+            if propagates and above is not None and (above.hasHandlers() or not targets):
                 # Without any handler, this writes warnings to `sys.stderr`, as logging does.
                 above.callHandlers(record)
         except Exception:  # a handler of the user may raise anything

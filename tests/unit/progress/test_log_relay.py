@@ -250,3 +250,13 @@ def test_no_thread_is_left_when_the_last_experiment_has_ended(own: Noted) -> Non
             assert not thread.is_alive()
     assert own.texts == ["during 0", "during 1"]
     assert own.threads == {"dasktune-log-relay"}
+
+
+@pytest.mark.parametrize("propagates", [True, False])
+def test_records_reach_the_handlers_above_once_if_propagate_is_set_meanwhile(
+    package: logging.Logger, above: Noted, propagates: bool
+) -> None:
+    with relayed_logs(PATIENCE):
+        package.propagate = propagates
+        log.warning("during")
+    assert above.texts == ["during"] * propagates

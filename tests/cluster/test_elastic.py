@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +10,8 @@ from typing import Any
 import pytest
 from cluster_kit import (
     assert_clean,
-    assert_no_step_back,
     driver_settings,
     fitting,
-    histories,
     journal,
     keys,
     note,
@@ -98,53 +94,6 @@ def test_an_adaptive_cluster_comes_for_the_trials_and_goes_with_them(
     with Client(adaptive, set_as_default=False) as observer:
         assert_clean(observer)
         until(lambda: observer.run_on_scheduler(is_idle))
-
-
-def walk(config: dict[str, Any]) -> None:
-    """Report steps with checkpoints until a test makes a file."""
-    checkpoint = tune.get_checkpoint()
-    step = checkpoint.to_dict()["step"] if checkpoint else 0
-    while step < 3 or not (Path(config["place"]) / "go").exists():
-        step += 1
-        tune.report({"step": step}, checkpoint=tune.Checkpoint.from_dict({"step": step}))
-        time.sleep(0.02)
-
-
-@pytest.mark.slow
-def test_an_adaptive_cluster_comes_and_goes_twice_in_one_experiment(
-    adaptive: LocalCluster, tmp_path: Path
-) -> None:
-    assert size(adaptive) == 0
-    tuner = tune.Tuner(
-        walk,
-        param_space={"place": str(tmp_path), "x": tune.grid_search([1, 2])},
-        run_config=run_config(tmp_path),
-        client=adaptive,
-    )
-
-    def steps() -> Counter[str]:
-        return Counter(one["trial_id"] for one in journal(tmp_path, event="ResultReported"))
-
-    with fitting(tuner) as future:
-        for _ in range(2):
-            before = steps()
-            until(lambda before=before: sum(n > before[one] + 2 for one, n in steps().items()) == 2)
-            assert size(adaptive) == 2
-            commands = tuner.runner.commands
-            for trial_id in steps():
-                commands.pause_trial(trial_id).result(timeout=60)
-            until(lambda: size(adaptive) == 0)
-            assert not future.done()
-            for trial_id in steps():
-                commands.unpause_trial(trial_id).result(timeout=60)
-        (tmp_path / "go").touch()
-        results = future.result(timeout=90)
-    assert statuses(results) == {"TERMINATED"}
-    for history in histories(results):
-        assert history == list(range(1, len(history) + 1))
-    assert not journal(tmp_path, event="TrialLost")
-    assert_no_step_back(tmp_path)
-    until(lambda: size(adaptive) == 0)
 
 
 def test_a_request_that_no_new_worker_can_meet_is_refused(adaptive: LocalCluster, tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def four():
     return records
 
 
-@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("live", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_filter_understands_conditions_and_says_what_is_wrong_with_others(open_page, four, live):
     browser = open_page(file_html(trial_table(projection_of(*four), live=live), INLINE))
 
@@ -255,6 +255,7 @@ def test_a_trial_that_is_selected_shows_its_details(open_page, report):
     assert complaints(browser) == []
 
 
+@pytest.mark.slow
 def test_nothing_that_users_named_is_run(open_page):
     browser = open_page(to_html(hostile_projection()))
     count = show_all_tabs(browser)

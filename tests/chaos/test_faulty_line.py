@@ -66,6 +66,7 @@ def test_a_fault_comes_before_or_after_a_write_is_carried_out(
     assert line.faults == {fault: 1}
 
 
+@pytest.mark.slow
 def test_each_read_comes_to_its_end(s3: S3Server, line: FaultyLine) -> None:
     direct = s3.storage()
     direct.write_bytes("x", b"1" * 10_000)

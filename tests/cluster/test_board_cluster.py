@@ -191,6 +191,7 @@ def test_a_scheduler_without_pages_of_its_own_has_this_one(fleet, tmp_path):
     assert "statics/" not in content
 
 
+@pytest.mark.slow
 def test_an_encrypted_cluster_has_an_encrypted_page(tmp_path, security):
     pem = security.tls_ca_file
     served = {f"distributed.scheduler.dashboard.tls.{part}": pem for part in ("cert", "key")}

@@ -105,7 +105,7 @@ def prepared(path: str, trainable: Any) -> Any:
     return trainable
 
 
-@pytest.mark.parametrize("isolation", ["thread", "process"])
+@pytest.mark.parametrize("isolation", [pytest.param("thread", marks=pytest.mark.slow), "process"])
 def test_a_worker_killed_in_the_middle_of_an_upload_costs_time_and_leaves_nothing_half_written(
     remote_fleet: Fleet, tmp_path: Path, isolation: Any
 ) -> None:

@@ -55,6 +55,7 @@ def test_trials_know_what_the_driver_has_registered(tmp_path: Path, pair: Any, i
     assert lengths(tuner(tmp_path, pair, isolation=isolation).fit()) == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_so_do_those_of_a_driver_that_lives_on_the_cluster(tmp_path: Path, fleet: Fleet):
     fleet.keep(2)
     with tuner(tmp_path, fleet.address).submit() as experiment:

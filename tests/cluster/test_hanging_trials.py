@@ -29,7 +29,7 @@ def hang_at_first(config: dict[str, Any]) -> None:
     tune.report({"x": 2})
 
 
-@pytest.mark.parametrize("isolation", ["thread", "process"])
+@pytest.mark.parametrize("isolation", [pytest.param("thread", marks=pytest.mark.slow), "process"])
 def test_a_trial_that_hangs_is_tried_again_elsewhere(pair, tmp_path, isolation):
     marks = tmp_path / "marks"
     marks.mkdir()

@@ -57,7 +57,7 @@ def square(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", ["local", "s3"])
+@pytest.mark.parametrize("kind", ["local", pytest.param("s3", marks=pytest.mark.slow)])
 def test_two_processes_that_start_one_name_lose_nothing(
     kind: str, tmp_path: Path, fleet: Fleet, request: pytest.FixtureRequest
 ):
@@ -121,6 +121,7 @@ def test_a_run_that_should_resume_begins_where_there_is_nothing(tmp_path: Path, 
     assert histories(fit(tmp_path, pair, 1, if_exists="resume"), "step") == [[0, 1]]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_two_that_submit_one_name_at_the_same_moment_get_two(tmp_path: Path, pair: LocalCluster):
     start = Barrier(2)

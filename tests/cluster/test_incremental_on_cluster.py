@@ -268,6 +268,7 @@ def test_a_lost_worker_costs_a_model_what_came_after_its_last_score(client, tmp_
     assert begun[6:] == [4, 5, 6]
 
 
+@pytest.mark.slow
 def test_on_the_loop_of_an_asynchronous_client_fit_is_awaited(pair):
     pytest.importorskip("sklearn")
     from sklearn.svm import SVC

@@ -68,6 +68,7 @@ def test_paused_trials_go_on_from_the_memory_of_workers(lean: Fleet, tmp_path: P
         assert_clean(client)
 
 
+@pytest.mark.slow
 def test_a_submitted_experiment_runs(lean: Fleet, tmp_path: Path) -> None:
     lean.keep(2)
     tuner = tune.Tuner(

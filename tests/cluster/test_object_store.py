@@ -97,6 +97,7 @@ def assert_complete(results: tune.ResultGrid, storage: Storage, trials: int) -> 
     assert len(reported) == trials
 
 
+@pytest.mark.slow
 def test_20_trials_with_checkpoints_in_a_bucket_outlast_a_killed_worker_and_tell_no_secret(
     s3: S3Server,
     cluster: LocalCluster,

@@ -58,6 +58,7 @@ def crowded(config: dict[str, Any]) -> dict[str, Any]:
     return {"loss": config["x"]}
 
 
+@pytest.mark.slow
 def test_a_hundred_trivial_trials_end_and_teach_the_sampler(tmp_path: Path, cluster: LocalCluster):
     results = tuner_of(tmp_path, cluster, trivial, OptunaSearch(), 100).fit()
     assert len(results) == 100

@@ -110,6 +110,7 @@ def gated_tuner(place: Path, fleet: Fleet, count: int) -> tune.Tuner:
     )
 
 
+@pytest.mark.slow
 def test_a_late_worker_gets_them_and_the_loss_of_the_only_copy_is_made_good(
     tmp_path: Path, fleet: Fleet
 ) -> None:
@@ -131,6 +132,7 @@ def test_a_late_worker_gets_them_and_the_loss_of_the_only_copy_is_made_good(
         assert_clean(client)
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_with_the_only_copy_holds_nobody_up(tmp_path: Path, fleet: Fleet) -> None:
     fleet.keep(1)
     with driver_settings(broadcast_timeout=1.0), fitting(gated_tuner(tmp_path, fleet, 2)) as future:

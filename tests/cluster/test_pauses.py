@@ -239,6 +239,7 @@ class Keeper:
         self.client.unregister_worker_plugin(self.plugin.name)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_moves_with_a_worker_that_retires_and_is_lost_with_one_that_dies(
     fleet: Fleet, client: Client, tmp_path: Path
 ) -> None:

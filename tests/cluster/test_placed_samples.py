@@ -212,6 +212,7 @@ def test_a_worker_that_dies_with_the_samples_costs_no_scores(client, tmp_path):
     assert search.best_estimator_.rows_ == 20_000
 
 
+@pytest.mark.slow
 def test_a_search_in_a_task_finds_samples_and_blocks_of_its_own_cluster(client):
     def search(kind):
         from sklearn.linear_model import SGDClassifier

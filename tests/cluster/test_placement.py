@@ -166,6 +166,7 @@ def test_two_drivers_that_want_all_workers_take_turns(client: Client, tmp_path: 
     until(lambda: [*client.run(available).values()] == [FREE] * 2)
 
 
+@pytest.mark.slow
 def test_a_bundle_that_is_not_granted_costs_the_others_nothing_and_the_trial_no_retry(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -221,6 +221,7 @@ async def _set_event(client: Client, name: str) -> None:
     await client.scheduler.event_set(name=name)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_gone_is_neither_good_nor_bad(processes: Client, tmp_path: Path) -> None:
     gone = WorkerCapacity(address="tcp://127.0.0.1:1", host="127.0.0.1")
     checks = Checks(blob=BLOB, storage=Storage(str(tmp_path)), timeout_s=0.5)

@@ -141,6 +141,7 @@ def test_a_pipe_gets_lines_and_the_output_is_left_to_the_program(tmp_path):
     assert f"Results: {tmp_path}/runs/e" in errors.splitlines()
 
 
+@pytest.mark.slow
 def test_nothing_is_shown_to_who_wants_nothing(tmp_path):
     assert run(tmp_path, "", "0") == ("RETURNED 4 1\n", "")
 
@@ -269,6 +270,7 @@ def test_an_experiment_goes_on_and_ends_while_its_terminal_does_not_read(tmp_pat
         os.close(reads)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_an_experiment_goes_on_and_ends_while_a_log_handler_of_the_user_waits(tmp_path):
     # `logging.basicConfig` writes to the terminal, here a full pipe, and so to nobody.

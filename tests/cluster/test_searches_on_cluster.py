@@ -135,6 +135,7 @@ def test_the_exception_of_a_fit_keeps_its_type(client):
         search.fit(*iris())
 
 
+@pytest.mark.slow
 def test_searches_may_be_nested_in_trials_and_in_tasks(client):
     from sklearn.model_selection import cross_val_score
     from sklearn.svm import SVC

@@ -38,6 +38,7 @@ def test_a_worker_that_is_slow_to_start_a_trial_gets_more_time_and_ends_no_exper
     assert not any(one["charged"] for one in failed)
 
 
+@pytest.mark.slow
 def test_a_worker_that_never_creates_an_actor_keeps_no_trial_and_ends_no_experiment(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -122,6 +122,7 @@ def test_the_host_of_the_driver_dies_six_times(tmp_path: Path):
     assert restarts(tmp_path)
 
 
+@pytest.mark.slow
 def test_an_experiment_is_stopped_or_interrupted_from_afar(tmp_path: Path, pair: LocalCluster):
     space, config = gated(tmp_path, 2, (3,))
     for name in ("stopped", "interrupted"):

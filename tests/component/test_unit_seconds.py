@@ -72,6 +72,7 @@ def test_one_that_collects():
 COMPONENT = "from burning import burn\n\ndef test_one_is_elsewhere():\n    burn(0.3)\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [0, 1])
 def test_a_unit_test_fails_that_takes_too_long_and_is_listed_before_that(tmp_path, processes):
     for name, text in (

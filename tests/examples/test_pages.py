@@ -61,6 +61,7 @@ def test_the_tutorial_leads_from_a_loop_to_a_tuned_model(tmp_path, monkeypatch):
     assert (tmp_path / "digits.html").stat().st_size > 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_quickstart_runs_as_it_stands(tmp_path, monkeypatch):
     told = run_page(

@@ -83,6 +83,7 @@ def gorge(config: dict[str, Any]) -> dict[str, int]:
     return {"step": 1}
 
 
+@pytest.mark.slow
 def test_a_worker_that_takes_too_much_memory_is_lost_for_that_reason(
     fleet: Fleet, client: Client, tmp_path: Path
 ) -> None:

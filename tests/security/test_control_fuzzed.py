@@ -13,6 +13,8 @@ from dasktune.control.openapi import PREFIX, openapi_document
 
 schemathesis = pytest.importorskip("schemathesis")
 
+pytestmark = pytest.mark.slow
+
 positive_data_acceptance = schemathesis.checks.positive_data_acceptance
 
 BEARER = {"Authorization": f"Bearer {TOKEN}"}

@@ -75,7 +75,10 @@ def journal(seed: int, scheduler: str = "asha") -> bytes:
     return store.journal
 
 
-@pytest.mark.parametrize("scheduler", ["asha", "fifo", "hb_bohb", "pb2", "pbt", "synch-pb2", "synch-pbt"])
+@pytest.mark.parametrize(
+    "scheduler",
+    ["asha", "fifo", "hb_bohb", pytest.param("pb2", marks=pytest.mark.slow), "pbt", "synch-pb2", "synch-pbt"],
+)
 def test_one_seed_gives_one_journal(scheduler: str):
     assert journal(7, scheduler) == journal(7, scheduler)
 

@@ -315,6 +315,7 @@ def test_what_is_no_request_costs_nothing(shared: Controlled, raw: bytes):
     assert shared.client.get_experiment()["state"]
 
 
+@pytest.mark.slow
 def test_a_thousand_connections_that_say_nothing_do_not_keep_the_driver_from_its_work(
     shared: Controlled,
 ):

@@ -78,7 +78,9 @@ SPECS = {
 }
 
 
-@pytest.mark.parametrize("kind", SPECS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if "curves" in kind else kind for kind in SPECS]
+)
 def test_models_are_kept_as_long_as_they_fit_and_show_what_new_ones_would(kind):
     records = asha_journal()
     projection = projection_of(*records[: len(records) // 4])

@@ -14,5 +14,5 @@ SECRET = "2retnuh"[::-1]
     "piece", ["://", "://a:", "@", "://?", "a:b@", "://a@", ":/", "://;", "://a:b ", "&key=", "://;a="]
 )
 def test_a_long_text_takes_no_time_that_grows_with_its_square(piece: str) -> None:
-    shown = redact(piece * (200_000 // len(piece)) + f" ftp://me:{SECRET}@host")
+    shown = redact(piece * (100_000 // len(piece)) + f" ftp://me:{SECRET}@host")
     assert shown.endswith(" ftp://***@host")

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from trial_run_kit import PATIENCE, Driver, make_spec
 
-from dasktune import RunConfig, Trainable, with_parameters
+from dasktune import CheckpointConfig, RunConfig, Trainable, with_parameters
 from dasktune.cluster.driver.checkpoint_relay import _append_logs
 from dasktune.errors import ConfigError, StorageError
 from dasktune.isolation.environment import in_trial_directory
@@ -283,6 +283,36 @@ def test_texts_of_the_space_are_written_as_they_are_and_bound_ones_nowhere(tmp_p
     shown = {name for name, content in files.items() if b"text of the space" in content}
     assert {"params.json", "tuner.json"} < shown
     assert any(name.endswith(".jsonl") for name in shown)
+
+
+def test_what_a_trial_prints_raises_and_saves_is_stored_as_it_is(tmp_path: Path):
+    class Frank(Trainable):
+        def step(self) -> dict[str, Any]:
+            if self.iteration == 1:
+                raise ValueError("text of an error")
+            return {}
+
+        def save_checkpoint(self, checkpoint_dir: str) -> None:
+            Path(checkpoint_dir, "state").write_text("saved text")
+
+    InProcessTuner(
+        Frank,
+        run_config=RunConfig(
+            name="run",
+            storage_path=str(tmp_path),
+            verbose=0,
+            checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+        ),
+    ).fit()
+
+    def talk(config: dict[str, Any]) -> None:
+        print("printed text")
+
+    storage = Storage(tmp_path / "run")
+    Driver(talk, storage=storage, trial_id="b", trial_dir="b", log_files=("out", "err")).end()
+    files = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    for text in (b"text of an error", b"saved text", b"printed text"):
+        assert [path for path, content in files.items() if text in content] != [], text
 
 
 class Planted:

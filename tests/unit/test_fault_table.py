@@ -36,7 +36,7 @@ def tables_of(page: str) -> dict[str, list[str]]:
     return tables
 
 
-@pytest.mark.parametrize(("table", "least"), [("who", 10), ("promise", 20), ("place", 6)])
+@pytest.mark.parametrize(("table", "least"), [("who", 10), ("promise", 20), ("place", 6), ("text", 2)])
 def test_every_row_about_security_names_a_test(table: str, least: int) -> None:
     rows = tables_of("security")[table]
     assert len(rows) > least

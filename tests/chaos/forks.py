@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,9 @@ class Fork:
     def send_signal(self, number: int) -> None:
         """Send a signal to the process if it has not ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            # The process is a child of the fork server, so it may end, and its number be free, now.
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Send SIGKILL."""

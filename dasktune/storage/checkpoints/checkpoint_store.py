@@ -10,7 +10,8 @@ that wakes up cannot change a checkpoint of its successor.
 # leaving a checkpoint:
 #
 # - Its worker's fence (`fence` in `write`) raises before the manifest is written, if the worker has
-#   lost its driver.
+#   lost its driver. It is also asked before the first file is written: a worker that was suspended
+#   while its experiment ended writes nothing that no driver would delete.
 # - The fencing token (`.incarnation-<number>`). The successor writes its number, then lists and
 #   deletes older checkpoints. The writer writes its manifest, then reads the token. If the manifest
 #   is written before the listing, the successor finds and deletes it. If it is written after the
@@ -18,10 +19,12 @@ that wakes up cannot change a checkpoint of its successor.
 #   This needs a storage where a write that has ended is seen by every later read and listing, as on
 #   a local disk and in object stores.
 #
-# Two more orders:
+# Three more orders:
 #
 # - A writer that dies between manifest and token leaves a checkpoint that the driver does not know.
 #   It is never restored, and `remove_stale` or `remove_all_but` of a later start deletes it.
+# - A writer that is suspended after its first file, until the experiment has ended, and dies then,
+#   leaves a directory without a manifest. The next driver deletes it.
 # - A deletion may overlap with the writer. Files that it writes later have no manifest, or get one
 #   that it deletes itself, as above.
 
@@ -134,9 +137,9 @@ class CheckpointStore:
         metrics : mapping
             The metrics of that result.
         fence : callable, optional
-            Called when all files are written; if it raises, there is no checkpoint. With it, the
-            fencing token of the trial is checked, too: there is no checkpoint if a later start of
-            the trial has taken over.
+            Called before the first file is written, and when all are; if it raises, there is no
+            checkpoint. With it, the fencing token of the trial is checked, too: there is no
+            checkpoint if a later start of the trial has taken over.
 
         Raises
         ------
@@ -191,6 +194,8 @@ class CheckpointStore:
         files = source_files(source)
         path = record.path
         writer = uuid4().hex
+        if fence is not None:
+            fence()
         target = self._claim(path, writer)
         try:
             manifest = Manifest(

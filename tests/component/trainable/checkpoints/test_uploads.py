@@ -43,8 +43,14 @@ def until(condition):
         time.sleep(0.001)
 
 
+def once_written(fence):
+    """Let a fence be asked when a checkpoint is written, and not also before its first file."""
+    turn = itertools.cycle((False, True))
+    return lambda: fence() if next(turn) else None
+
+
 class Gate:
-    """A fence that lets one checkpoint through for each call of `open`."""
+    """A fence that lets one checkpoint be committed for each call of `open`."""
 
     def __init__(self):
         self.asked = 0
@@ -93,7 +99,7 @@ def test_user_code_goes_on_while_its_checkpoint_is_uploaded(gate):
         trained.set()
         assert go_on.wait(PATIENCE)
 
-    driver = Driver(train, fence=gate)
+    driver = Driver(train, fence=once_written(gate))
     assert trained.wait(PATIENCE)
     until(lambda: gate.asked == 1)
     driver.collect()
@@ -125,7 +131,7 @@ def test_a_directory_may_change_as_soon_as_report_returns(gate, tmp_path):
         place.rmdir()
         gate.open(2)
 
-    driver = Driver(train, fence=gate)
+    driver = Driver(train, fence=once_written(gate))
     assert isinstance(driver.end(), Ended)
     store = CheckpointStore(driver.run.spec.storage)
     for step, result in enumerate(driver.results):
@@ -143,7 +149,7 @@ def test_a_remote_checkpoint_is_copied_before_report_returns(gate):
         elsewhere.remove_tree()
         gate.open()
 
-    driver = Driver(train, fence=gate)
+    driver = Driver(train, fence=once_written(gate))
     assert isinstance(driver.end(), Ended)
     checkpoint = CheckpointStore(driver.run.spec.storage).load(driver.results[0].checkpoint)
     assert Path(checkpoint.path, "weights").read_bytes() == b"w"
@@ -159,7 +165,7 @@ def test_at_most_two_checkpoints_wait(gate, temporary):
             assert len(copies(temporary)) <= 2
             reported.append(step)
 
-    driver = Driver(train, fence=gate)
+    driver = Driver(train, fence=once_written(gate))
     until(lambda: reported == [0, 1] and gate.asked == 1)
     gate.open()
     until(lambda: reported == [0, 1, 2])
@@ -174,7 +180,7 @@ def test_a_milestone_waits_for_the_checkpoints_before_it(gate):
         report({"step": 1}, checkpoint=Checkpoint.from_dict({"step": 1}))
         report({"step": 2}, checkpoint=Checkpoint.from_dict({"step": 2}))
 
-    driver = Driver(train, fence=gate, milestones=(Milestone("training_iteration", 2),))
+    driver = Driver(train, fence=once_written(gate), milestones=(Milestone("training_iteration", 2),))
     until(lambda: gate.asked == 1)
     driver.collect()
     assert driver.results == []
@@ -195,7 +201,7 @@ def test_the_newest_checkpoint_is_waited_for(gate):
         gate.open()
         seen.append(get_checkpoint().to_dict())
 
-    assert isinstance(Driver(train, fence=gate).end(), Ended)
+    assert isinstance(Driver(train, fence=once_written(gate)).end(), Ended)
     assert seen == [{"step": 7}]
 
 
@@ -208,7 +214,7 @@ def test_the_end_waits_for_the_uploads(gate, done):
         report({"step": 1}, checkpoint=Checkpoint.from_dict({}))
         report({"step": 2, "done": done})
 
-    driver = Driver(train, fence=gate)
+    driver = Driver(train, fence=once_written(gate))
     until(lambda: gate.asked == 1)
     driver.collect()
     assert kinds(driver) == ["Started"]
@@ -231,7 +237,7 @@ def test_no_end_loses_a_checkpoint_that_is_under_way(gate, how):
         while True:
             report({"step": 2})
 
-    driver = Driver(train, fence=gate)
+    driver = Driver(train, fence=once_written(gate))
     assert running.wait(PATIENCE)
     until(lambda: gate.asked == 1)
     if how != "raise":
@@ -252,7 +258,7 @@ def test_after_an_order_the_last_checkpoint_is_saved_with_those_before_it(gate):
         assert go_on.wait(PATIENCE)
         report({"step": 2}, checkpoint=Checkpoint.from_dict({"step": 2}))
 
-    driver = Driver(train, fence=gate)
+    driver = Driver(train, fence=once_written(gate))
     until(lambda: gate.asked == 1)
     driver.run.answer(PauseAnswer())
     go_on.set()
@@ -302,7 +308,7 @@ def test_an_upload_that_fails_fails_the_trial_and_nothing_comes_after_it(caught)
             with pytest.raises(StorageError, match="the bucket is gone"):
                 report({"step": 5}, checkpoint=checkpoint)
 
-    driver = Driver(train, fence=fence)
+    driver = Driver(train, fence=once_written(fence))
     failed = driver.end()
     assert isinstance(failed, Failed)
     assert failed.error.message == "StorageError: the bucket is gone"
@@ -320,7 +326,7 @@ def test_an_upload_that_fails_at_the_end_fails_the_trial(gate):
         report({"step": 1}, checkpoint=Checkpoint.from_dict({}))
         fence.failing.set()
 
-    failed = Driver(train, fence=fence).end()
+    failed = Driver(train, fence=once_written(fence)).end()
     assert isinstance(failed, Failed)
     assert failed.error.message == "OSError: reset"
 
@@ -333,7 +339,7 @@ def test_the_failure_of_user_code_is_told_rather_than_that_of_its_upload():
         fence.failing.set()
         raise ValueError("first")
 
-    driver = Driver(train, fence=fence)
+    driver = Driver(train, fence=once_written(fence))
     failed = driver.end()
     assert isinstance(failed, Failed)
     assert failed.error.message == "ValueError: first"
@@ -352,7 +358,7 @@ def test_a_worker_that_may_not_commit_leaves_as_it_was_told(done):
         report({"step": 2, "done": done})
 
     there = threading.Event()
-    driver = Driver(train, fence=fence)
+    driver = Driver(train, fence=once_written(fence))
     there.set()
     assert isinstance(driver.end(), Stopped)
     assert driver.results == []
@@ -371,7 +377,7 @@ def test_a_disk_without_room_for_a_copy_makes_the_upload_wait(gate, monkeypatch,
         report({"step": 2}, checkpoint=second)
         assert gate.asked == 2
 
-    driver = Driver(train, fence=gate)
+    driver = Driver(train, fence=once_written(gate))
     with caplog.at_level(logging.WARNING):
         assert isinstance(driver.end(), Ended)
     assert [result.checkpoint.index for result in driver.results] == [0, 1]
@@ -428,7 +434,7 @@ def test_whatever_the_timing_nothing_is_seen_before_its_checkpoint_exists(seed, 
             report({"step": step}, checkpoint=checkpoint)
 
     every_seventh = tuple(Milestone("training_iteration", n) for n in range(7, 121, 7))
-    driver = Driver(train, fence=fence, milestones=every_seventh[:1])
+    driver = Driver(train, fence=once_written(fence), milestones=every_seventh[:1])
     store = CheckpointStore(driver.run.spec.storage)
     seen = 0
     while not any(isinstance(message, Ended | Failed) for message in driver.messages):
@@ -479,7 +485,7 @@ def test_a_class_steps_on_while_its_checkpoints_are_uploaded(gate):
                 stepped.set()
             return super().step()
 
-    driver = Driver(Tells, config={"until": 4}, checkpoint_frequency=2, fence=gate)
+    driver = Driver(Tells, config={"until": 4}, checkpoint_frequency=2, fence=once_written(gate))
     assert stepped.wait(PATIENCE)
     until(lambda: gate.asked == 1)
     driver.collect()
@@ -511,7 +517,7 @@ def test_what_a_class_links_to_may_change_after_it_was_saved(gate, tmp_path, lin
         def save_checkpoint(self, checkpoint_dir):
             link(live, Path(checkpoint_dir, "steps"))
 
-    driver = Driver(Links, config={"until": 3}, checkpoint_frequency=1, fence=gate)
+    driver = Driver(Links, config={"until": 3}, checkpoint_frequency=1, fence=once_written(gate))
     assert isinstance(driver.end(), Ended)
     checkpoint = CheckpointStore(driver.run.spec.storage).load(driver.results[1].checkpoint)
     assert Path(checkpoint.path, "steps").read_text() == "2"
@@ -519,7 +525,7 @@ def test_what_a_class_links_to_may_change_after_it_was_saved(gate, tmp_path, lin
 
 def test_a_checkpoint_that_the_driver_asked_for_is_uploaded_while_the_class_goes_on(gate):
     first, second = Milestone("training_iteration", 1), Milestone("training_iteration", 3)
-    driver = Driver(Steps, milestones=(first,), fence=gate)
+    driver = Driver(Steps, milestones=(first,), fence=once_written(gate))
     driver.run.answer(SaveAnswer(seq=driver.awaiting().seq, milestones=(second,)))
     until(lambda: gate.asked == 1)
     driver.collect()
@@ -540,7 +546,7 @@ def test_a_class_that_is_told_to_pause_saves_behind_what_is_under_way(gate):
             return super().step()
 
     go_on = threading.Event()
-    driver = Driver(Waits, checkpoint_frequency=2, fence=gate)
+    driver = Driver(Waits, checkpoint_frequency=2, fence=once_written(gate))
     until(lambda: gate.asked == 1)
     driver.run.answer(PauseAnswer(save=True))
     go_on.set()
@@ -605,7 +611,11 @@ def test_a_sweep_that_fails_is_logged_and_user_code_does_not_wait_for_it(monkeyp
 def test_no_thread_is_left_behind(gate):
     gate.open(1)
     before = set(threading.enumerate())
-    driver = Driver(lambda config: report({}, checkpoint=Checkpoint.from_dict({})), fence=gate, incarnation=2)
+    driver = Driver(
+        lambda config: report({}, checkpoint=Checkpoint.from_dict({})),
+        fence=once_written(gate),
+        incarnation=2,
+    )
     driver.end()
     left = set(threading.enumerate()) - before
     assert not [one.name for one in left if one.name.startswith("dasktune-t1")]

@@ -146,6 +146,10 @@ class RunConfig:
         Accept commands over HTTP while the experiment runs (see :class:`~dasktune.TuneClient`), at
         this port or at a free one (0 or True). Only this machine can connect, and needs the token
         that is printed to ``sys.stderr``.
+    public_metrics : bool, default=False
+        Let programs on this machine read ``/metrics`` of that server without the token, for
+        Prometheus: numbers of trials, results and decisions, but no names and no values of the
+        experiment. Needs `server_port`.
     if_exists : {"new", "resume", "replace", "error"}, default="new"
         What to do if `storage_path` has an experiment of this name. ``"new"`` runs in a directory
         of its own, ``<name>_2`` or the next free number, and logs it. ``"resume"`` resumes the
@@ -193,6 +197,7 @@ class RunConfig:
     dashboard: bool | int | None = None
     dashboard_controls: bool = False
     server_port: bool | int | None = None
+    public_metrics: bool = False
     if_exists: Literal["new", "resume", "replace", "error"] = "new"
 
     def __post_init__(self) -> None:
@@ -264,6 +269,10 @@ class RunConfig:
         port = self.server_port
         fits = port is None or isinstance(port, bool) or port == 0 or is_port(port)
         check(fits, "server_port", "None, True, False or a port from 0 to 65535", port)
+        check_bool("public_metrics", self.public_metrics)
+        has_server = port is not None and port is not False
+        fits = has_server or not self.public_metrics
+        check(fits, "public_metrics", "False without server_port", self.public_metrics)
 
     def _check_isolation(self) -> None:
         kinds = ("auto", "thread", "process")

@@ -26,6 +26,7 @@ from urllib.parse import unquote
 from tornado.httputil import HTTPServerRequest
 from tornado.web import Application, RequestHandler
 
+from dasktune.control.exposition import CONTENT_TYPE, ExpositionCache, exposition
 from dasktune.control.http_guard import RequestGuard
 from dasktune.control.openapi import LARGEST_PAGE, PREFIX, openapi_document
 from dasktune.control.views import as_json, experiment_view, trial_view, trials_view
@@ -97,13 +98,17 @@ class _RequestHandler(RequestHandler):
         site = headers.get("Sec-Fetch-Site", "none")
         if not self._guard.same_origin(origin, host) or site not in ("none", "same-origin"):
             raise _Refused(403, "cross-origin request refused")
-        if not self._guard.is_bearer(headers.get("Authorization")):
-            raise _Refused(401, "token missing or wrong; send Authorization: Bearer <token>")
-        self._accept(self.request)
+        self._admit(headers.get("Authorization"))
         if self._limit.active >= _MAX_REQUESTS:
             raise _Refused(503, "too many requests at the same time; try again later", "busy")
         self._limit.active += 1
         self._is_counted = True
+
+    def _admit(self, authorization: str | None) -> None:
+        """Refuse a request without the token, and keep the connection of one that has it."""
+        if not self._guard.is_bearer(authorization):
+            raise _Refused(401, "token missing or wrong; send Authorization: Bearer <token>")
+        self._accept(self.request)
 
     def on_finish(self) -> None:
         if self._is_counted:
@@ -160,7 +165,10 @@ class _RequestHandler(RequestHandler):
 
     async def query(self, view: Callable[..., Any]) -> Any:
         """Return a view of the experiment, made in the runner's thread."""
-        future = self._commands.ask(view)
+        return await self.answer(self._commands.ask(view))
+
+    async def answer(self, future: Future[Any]) -> Any:
+        """Wait for the answer of the runner's thread."""
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), _TIMEOUT)
         except asyncio.TimeoutError:
@@ -198,6 +206,46 @@ class _Description(_RequestHandler):
 class _Experiment(_RequestHandler):
     async def get(self) -> None:
         self.finish(json.dumps(as_json(await self.query(experiment_view()))))
+
+
+class _MetricsPage:
+    """What the requests for metrics share; only the server's loop uses it."""
+
+    def __init__(self, *, is_public: bool) -> None:
+        self.is_public = is_public
+        self.cache = ExpositionCache()
+        self.lock = asyncio.Lock()
+
+
+class _Metrics(_RequestHandler):
+    """The metrics for Prometheus, with the token or, if the user wants that, without.
+
+    A connection without the token is closed before others if there are too many. Requests without
+    the token wait for one another, and the answer to one is the answer to all, so that they take
+    neither the driver's time nor the places of the other requests.
+    """
+
+    def initialize(self, page: _MetricsPage, **parts: Any) -> None:  # type: ignore[override]
+        super().initialize(**parts)
+        self._page = page
+
+    def _admit(self, authorization: str | None) -> None:
+        if authorization is None and self._page.is_public:
+            if self._page.lock.locked():
+                raise _Refused(503, "the metrics are being read; try again later", "busy")
+        else:
+            super()._admit(authorization)
+
+    async def get(self) -> None:
+        page = self._page
+        async with page.lock:
+            text = page.cache.text
+            if text is None:
+                measurement = await self.answer(self._commands.measure())
+                text = exposition(measurement)
+                page.cache.store(text, seconds=measurement.seconds)
+        self.set_header("Content-Type", CONTENT_TYPE)
+        self.finish(text)
 
 
 class _ExperimentCommand(_RequestHandler):
@@ -273,7 +321,11 @@ def _decoded(name: str) -> str:
 
 
 def make_application(
-    commands: Commands, guard: RequestGuard, accept: Callable[[HTTPServerRequest], None]
+    commands: Commands,
+    guard: RequestGuard,
+    accept: Callable[[HTTPServerRequest], None],
+    *,
+    public_metrics: bool = False,
 ) -> Application:
     """Return the application that answers the requests.
 
@@ -285,6 +337,8 @@ def make_application(
         Checks host, origin and token of each request.
     accept : callable
         Called with each request that the guard has let pass.
+    public_metrics : bool, default=False
+        Whether ``/metrics`` needs no token.
     """
     parts = {"commands": commands, "guard": guard, "limit": _RequestLimit(), "accept": accept}
     routes: list[tuple[str, type[_RequestHandler]]] = [
@@ -296,8 +350,9 @@ def make_application(
         ("/trials/([^/]+)", _Trial),
         ("/trials/([^/]+)/(stop|pause|unpause|checkpoint)", _TrialCommand),
     ]
+    metrics = ("/metrics", _Metrics, {**parts, "page": _MetricsPage(is_public=public_metrics)})
     return Application(
-        [(PREFIX + path, handler, parts) for path, handler in routes],
+        [metrics, *((PREFIX + path, handler, parts) for path, handler in routes)],
         default_handler_class=_Missing,
         default_handler_args=parts,
         log_function=lambda handler: None,

@@ -15,7 +15,11 @@ __all__ = ["controlled"]
 
 
 def controlled(
-    wanted: bool | int | None, commands: Commands, storage: Storage | None = None
+    wanted: bool | int | None,
+    commands: Commands,
+    storage: Storage | None = None,
+    *,
+    public_metrics: bool = False,
 ) -> AbstractContextManager[ControlServer | None]:
     """Run a control server inside the ``with`` block if `wanted` requests one.
 
@@ -27,9 +31,11 @@ def controlled(
         The commands of the experiment.
     storage : Storage, optional
         The experiment's directory, for the file with the server's URL.
+    public_metrics : bool, default=False
+        Whether ``/metrics`` needs no token.
     """
     if wanted is None or wanted is False:
         return nullcontext()
     from dasktune.control.server import run_control_server
 
-    return run_control_server(wanted, commands, storage)
+    return run_control_server(wanted, commands, storage, public_metrics=public_metrics)

@@ -53,6 +53,8 @@ class ControlServer:
         The port to listen at; 0 chooses a free port.
     token : str, optional
         The token that each request must have; a random one by default.
+    public_metrics : bool, default=False
+        Whether ``/metrics`` needs no token.
 
     Raises
     ------
@@ -67,9 +69,18 @@ class ControlServer:
         The token that each request must have.
     """
 
-    def __init__(self, commands: Commands, *, port: int = 0, token: str | None = None) -> None:
+    def __init__(
+        self,
+        commands: Commands,
+        *,
+        port: int = 0,
+        token: str | None = None,
+        public_metrics: bool = False,
+    ) -> None:
         self.token = new_token() if token is None else token
-        self._application = make_application(commands, RequestGuard(self.token), self._accept)
+        self._application = make_application(
+            commands, RequestGuard(self.token), self._accept, public_metrics=public_metrics
+        )
         self._server: BoundedServer | None = None
         # Bind in the caller's thread, so that the caller gets the error if the port is in use.
         self._bound = BoundPort(_ADDRESS, port)
@@ -128,7 +139,11 @@ class ControlServer:
 
 @contextmanager
 def run_control_server(
-    wanted: bool | int, commands: Commands, storage: Storage | None = None
+    wanted: bool | int,
+    commands: Commands,
+    storage: Storage | None = None,
+    *,
+    public_metrics: bool = False,
 ) -> Iterator[ControlServer | None]:
     """Run a control server inside the ``with`` block.
 
@@ -142,6 +157,8 @@ def run_control_server(
         The commands of the experiment.
     storage : Storage, optional
         The experiment's directory, for the file with the server's URL.
+    public_metrics : bool, default=False
+        Whether ``/metrics`` needs no token.
 
     Yields
     ------
@@ -150,7 +167,8 @@ def run_control_server(
     """
     server = None
     try:
-        server = ControlServer(commands, port=0 if wanted is True else wanted)
+        port = 0 if wanted is True else wanted
+        server = ControlServer(commands, port=port, public_metrics=public_metrics)
     except OSError as error:
         logger.warning("cannot start the control server at port %s: %s", wanted, error)
     if server is not None:

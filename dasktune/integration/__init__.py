@@ -9,7 +9,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import Final
 
-_MODULES: Final = frozenset({"keras", "lightgbm", "mlflow", "pytorch_lightning", "torch", "wandb", "xgboost"})
+_MODULES: Final = frozenset(
+    {"keras", "lightgbm", "mlflow", "opentelemetry", "pytorch_lightning", "torch", "wandb", "xgboost"}
+)
 
 
 def __getattr__(name: str) -> ModuleType:

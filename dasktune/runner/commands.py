@@ -22,11 +22,13 @@ from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
+from time import perf_counter
 from typing import Any, Final, Protocol, TypeVar
 
 from dasktune.config.validation import check_priority, check_weight
 from dasktune.errors import ConfigError, ControlError, TuneError, check
 from dasktune.experiment import ExperimentMachine
+from dasktune.runner.measurement import RunMeasurement
 from dasktune.runner.ports import Clock
 from dasktune.storage.journal.json_lines import round_trips
 from dasktune.trial import events
@@ -71,6 +73,9 @@ class Driver(Protocol):
 
     def interrupt(self) -> None:
         """End the run; its trials stay unfinished."""
+
+    def measure(self, loop_lag: float) -> RunMeasurement:
+        """Return numbers about the run, of which `loop_lag` is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +318,13 @@ class Commands:
             Called with the experiment and the time; it must be quick and change nothing.
         """
         return self._put(lambda context: question(context.experiment, context.clock.now()), is_question=True)
+
+    def measure(self) -> Future[RunMeasurement]:
+        """Return numbers about the run, read between two events of the experiment."""
+        asked = perf_counter()
+        return self._put(
+            lambda context: context.driver.measure(loop_lag=perf_counter() - asked), is_question=True
+        )
 
     # The thread that runs the experiment
 

@@ -31,7 +31,7 @@ message, after which the worker forgets it, and the deletion of a checkpoint.
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
@@ -41,6 +41,7 @@ from dasktune.experiment import ExperimentMachine, HandleResult
 from dasktune.runner.background import RunInline
 from dasktune.runner.capacity import same_capacity, total_capacity
 from dasktune.runner.commands import CommandContext, Commands
+from dasktune.runner.measurement import RunMeasurement, measure
 from dasktune.runner.naming import Naming
 from dasktune.runner.ports import (
     BackgroundRunner,
@@ -52,7 +53,7 @@ from dasktune.runner.ports import (
 )
 from dasktune.runner.snapshot_interval import SnapshotInterval
 from dasktune.runner.suggesting import Suggester
-from dasktune.trial.actions import ContinueTraining, ExploitTrial
+from dasktune.trial.actions import Action, ContinueTraining, ExploitTrial
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import (
     Answered,
@@ -179,7 +180,9 @@ class TrialRunner:
         self._unacknowledged: dict[tuple[str, int], TrialEvent] = {}
         #: Events to acknowledge, each group with the position that must be durable first.
         self._acks: deque[tuple[int, Collection[TrialEvent]]] = deque()
-        self._position = 0
+        self._position = self._durable = 0
+        #: How often each kind of action was carried out; a result that needs none is not counted.
+        self._num_actions: Counter[type[Action]] = Counter()
         #: Whether an earlier driver has run this experiment. It may have started any trial without
         #: a durable record of the start, also one that this driver suggests again.
         self._is_resumed = False
@@ -305,6 +308,11 @@ class TrialRunner:
         """
         self._interrupted = True
         self._executor.wake()
+
+    def measure(self, loop_lag: float) -> RunMeasurement:
+        """Return numbers about the run, for `Commands.measure`. Only for the loop's thread."""
+        journal = self._position, self._durable
+        return measure(self.experiment, self._num_actions, journal=journal, loop_lag=loop_lag)
 
     def stop(self, reason: str) -> None:
         """End the experiment and stop every trial. Only for the loop's thread."""
@@ -482,6 +490,7 @@ class TrialRunner:
         # the request before it is told to continue, and so saves exactly this result.
         held = [one for one in handled.actions if isinstance(one, ContinueTraining) and self._callbacks]
         for action in handled.actions:
+            self._num_actions[type(action)] += 1
             if held and action is held[0]:
                 continue
             dispatch(action, self._executor, self._store)
@@ -536,7 +545,7 @@ class TrialRunner:
         if self._unacknowledged:
             self._acks.append((self._position, self._unacknowledged.values()))
             self._unacknowledged = {}
-        durable = self._store.commit(force=force)
+        self._durable = durable = self._store.commit(force=force)
         while self._acks and self._acks[0][0] <= durable:
             for event in self._acks.popleft()[1]:
                 self._executor.acknowledge(event.trial_id, event.incarnation, event.seq)

@@ -561,8 +561,11 @@ class Tuner:
         if self._cancelled:
             runner.interrupt()
         runner.commands.config_rule = partial(check_config, self._param_space)
-        port = self._run_config.server_port
-        with controlled(port, runner.commands, storage), signals.obey(runner):
+        config = self._run_config
+        server = controlled(
+            config.server_port, runner.commands, storage, public_metrics=config.public_metrics
+        )
+        with server, signals.obey(runner):
             runner.run()
 
     def _read_results(

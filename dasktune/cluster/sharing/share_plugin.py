@@ -131,6 +131,63 @@ class _SharingExperiment:
         self.expected: dict[str, tuple[dict[str, dict[str, float]], float]] = {}
 
 
+class _ShareCollector:
+    """The shares as metrics of Prometheus, which Dask's scheduler shows at ``/metrics``.
+
+    Dask shows metrics if ``prometheus_client`` is installed where the scheduler runs. They are read
+    from the plugin when a scraper requests them, on the scheduler's event loop.
+    """
+
+    #: The metrics: name, help, and the key in the summary of an experiment.
+    METRICS = (
+        ("dasktune_share_held", "Fraction of the cluster that the experiment holds.", "share"),
+        ("dasktune_share_due", "Fraction that is due to it; absent while no experiment waits.", "due"),
+        ("dasktune_waiting_trials", "Trials that would start now if they had room.", "waiting"),
+    )
+
+    def __init__(self, summary: Callable[[], Mapping[str, Any]], core: Any, registry: Any) -> None:
+        self._summary, self._core, self._registry = summary, core, registry
+
+    @classmethod
+    def registered(cls, summary: Callable[[], Mapping[str, Any]]) -> _ShareCollector | None:
+        """Return a registered collector; None if there are no metrics in this process."""
+        try:
+            from prometheus_client import REGISTRY, core
+        except ImportError:
+            return None
+        collector = cls(summary, core, REGISTRY)
+        REGISTRY.register(collector)
+        return collector
+
+    def unregister(self) -> None:
+        """Remove the metrics."""
+        self._registry.unregister(self)
+
+    def describe(self) -> list[Any]:
+        """Return nothing, so that two schedulers of one process may have the same metrics."""
+        return []
+
+    def collect(self) -> list[Any]:
+        """Return the metrics now; experiments of the same name are added up."""
+        try:
+            experiments = self._summary()["experiments"]
+        except Exception:
+            # A bug here must not take away Dask's own metrics.
+            logger.exception("the shares of the cluster could not be measured")
+            return []
+        families = []
+        for name, text, key in self.METRICS:
+            sums: dict[str, float] = {}
+            for one in experiments:
+                if one[key] is not None:
+                    sums[one["name"]] = sums.get(one["name"], 0.0) + one[key]
+            family = self._core.GaugeMetricFamily(name, text, labels=["experiment"])
+            for label, value in sums.items():
+                family.add_metric([label], value)
+            families.append(family)
+        return families
+
+
 class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
     """Plans what each experiment may hold, and notifies the drivers of changes."""
 
@@ -159,15 +216,22 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         #: Whether a lease, a demand or a worker has changed since the last plan.
         self._has_changed = False
         self._is_scheduled = False
+        self._collector: _ShareCollector | None = None
 
     async def start(self, scheduler: Any) -> None:
-        """Read the leases that exist already."""
+        """Read the leases that exist already, and add the shares to the scheduler's metrics."""
         self.scheduler = scheduler
+        self._collector = _ShareCollector.registered(self.summary)
         for key, task in scheduler.tasks.items():
             if task.processing_on is not None:
                 self.transition(key, "waiting", "processing")
 
     # Hooks of the scheduler
+
+    async def close(self) -> None:
+        """Take the shares out of the metrics of this process: another scheduler may run in it."""
+        if self._collector is not None:
+            self._collector.unregister()
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         """Record the begin and the end of each lease."""

@@ -56,7 +56,9 @@ def endless(config: dict[str, Any], checkpoint: Any) -> Any:
 class Controlled:
     """An experiment that runs until it is stopped, and a server for it."""
 
-    def __init__(self, store: MemoryStore | None = None, **tune: Any) -> None:
+    def __init__(
+        self, store: MemoryStore | None = None, *, public_metrics: bool = False, **tune: Any
+    ) -> None:
         config = {"metric": "loss", "mode": "min", "num_samples": 4, "seed": 0, **tune}
         clock = ManualClock()
         self.experiment = build_experiment(TuneConfig(**config), RunConfig(), SPACE)
@@ -72,7 +74,7 @@ class Controlled:
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
-        self.server = ControlServer(self.runner.commands, token=TOKEN)
+        self.server = ControlServer(self.runner.commands, token=TOKEN, public_metrics=public_metrics)
         self.client = TuneClient(self.server.url, TOKEN)
 
     def _run(self) -> None:

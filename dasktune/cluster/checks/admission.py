@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from dasktune.cluster.checks.preflight import Checks, check_worker
+from dasktune.cluster.connection.batched_calls import BatchedCalls
 from dasktune.cluster.resources.declare import declare_resources
 from dasktune.config.worker_filter import WorkerFilter, WorkerInfo, worker_allowed
 from dasktune.errors import ConfigError, PreflightError
@@ -31,8 +32,8 @@ _REFUSED: Final = "refused"
 #: Number of hosts that a warning names.
 _SHOWN: Final = 5
 
-#: Number of workers that are checked at the same time.
-_AT_ONCE: Final = 16
+#: Number of workers that are checked at the same time. Their calls are combined.
+_AT_ONCE: Final = 64
 
 
 class Admission:
@@ -68,6 +69,7 @@ class Admission:
         declare: bool = False,
     ) -> None:
         self._client = client
+        self._calls = BatchedCalls(client)
         self._checks = checks
         self._allowed = allowed
         self._declare = declare
@@ -120,6 +122,7 @@ class Admission:
 
     def close(self) -> None:
         """Cancel the running checks."""
+        self._calls.close()
         for task in self._tasks:
             task.cancel()
 
@@ -159,7 +162,7 @@ class Admission:
         try:
             async with self._gate:
                 new_host = worker.host not in self._hosts
-                finding = await check_worker(self._client, worker, self._checks, whole=new_host)
+                finding = await check_worker(self._calls, worker, self._checks, whole=new_host)
                 reason = finding.reason or await self._declare_resources(worker)
         except PreflightError as error:
             self._refused.add(worker.address)
@@ -202,7 +205,11 @@ class Admission:
         """Assign GPUs and declare resources; return the error if the worker did not answer."""
         try:
             await declare_resources(
-                self._client, worker, declare=self._declare, timeout_s=self._checks.timeout_s
+                self._client,
+                self._calls,
+                worker,
+                declare=self._declare,
+                timeout_s=self._checks.timeout_s,
             )
         except Exception as error:  # the worker or the connection may raise anything
             return repr(error)

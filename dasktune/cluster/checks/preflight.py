@@ -249,8 +249,8 @@ async def check_worker(
 
     Parameters
     ----------
-    client : distributed.Client
-        A connected client.
+    client : distributed.Client or BatchedCalls
+        A connected client, or the object that combines its calls for several workers.
     worker : WorkerCapacity
         The worker as the scheduler knows it.
     checks : Checks

@@ -11,6 +11,7 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from dasktune.cluster.checks.preflight import Checks, check_worker
@@ -57,6 +58,9 @@ class Admission:
         The workers that the user allows. The other workers get no calls.
     declare : bool, default=False
         Whether to declare CPUs and GPUs for workers that have not done so.
+    versions : mapping, optional
+        Workers that the preflight has asked for their version of dasktune, by address. The answer
+        counts for one check.
     """
 
     def __init__(
@@ -67,8 +71,10 @@ class Admission:
         *,
         allowed: WorkerFilter = None,
         declare: bool = False,
+        versions: Mapping[str, asyncio.Future[Any]] = MappingProxyType({}),
     ) -> None:
         self._client = client
+        self._versions = dict(versions)
         self._calls = BatchedCalls(client)
         self._checks = checks
         self._allowed = allowed
@@ -162,7 +168,13 @@ class Admission:
         try:
             async with self._gate:
                 new_host = worker.host not in self._hosts
-                finding = await check_worker(self._calls, worker, self._checks, whole=new_host)
+                finding = await check_worker(
+                    self._calls,
+                    worker,
+                    self._checks,
+                    whole=new_host,
+                    version=self._versions.pop(worker.address, None),
+                )
                 reason = finding.reason or await self._declare_resources(worker)
         except PreflightError as error:
             self._refused.add(worker.address)

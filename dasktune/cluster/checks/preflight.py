@@ -58,11 +58,17 @@ _AT_ONCE: Final = 16
 #: The minor version, which must be the same to unpickle functions: 3.11 for Python 3.11.4.
 _PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 
+#: The modules that the checks and the trials need on a worker.
+_NEEDED: Final = (
+    "dasktune.cluster.worker.trial_actor",
+    "dasktune.cluster.checks.preflight",
+    "fsspec.implementations.local",
+)
+
 #: Returns the worker's version of dasktune, and imports there what trials need, if it is ours.
 #: It is evaluated on a worker, so it uses only the standard library.
 _THEIR_VERSION: Final = (
-    f"(lambda found: (found == {__version__!r} and "
-    "__import__('dasktune.cluster.worker.trial_actor'), found)[1])"
+    f"(lambda found: (found == {__version__!r} and [__import__(one) for one in {_NEEDED!r}], found)[1])"
     "(getattr(__import__('dasktune'), '__version__', ''))"
 )
 

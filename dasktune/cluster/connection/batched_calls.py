@@ -180,7 +180,9 @@ def _dispatcher() -> Callable[..., Any]:
         from distributed.utils import has_arg
 
         own = {"dask_worker": dask_worker} if has_arg(function, "dask_worker") else {}
-        result = function(*arguments[dask_worker.address], **own)
+        # The address by which the scheduler knows it, which may be another one than it listens on.
+        address = dask_worker.contact_address or dask_worker.address
+        result = function(*arguments[address], **own)
         return await result if isawaitable(result) else result
 
     return dispatch

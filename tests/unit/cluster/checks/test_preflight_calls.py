@@ -36,7 +36,7 @@ class Client:
             return dict.fromkeys(workers, self._version)
         answers = {}
         for address in workers:
-            worker = {"dask_worker": SimpleNamespace(address=address)} if len(workers) > 1 else {}
+            worker = {"dask_worker": SimpleNamespace(contact_address=address)} if len(workers) > 1 else {}
             answer = function(*args, **worker)
             answers[address] = await answer if isawaitable(answer) else answer
         return answers

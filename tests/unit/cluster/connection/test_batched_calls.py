@@ -14,7 +14,9 @@ from dasktune.placement import WorkerCapacity
 
 
 class Worker(NamedTuple):
-    address: str
+    #: The scheduler does not know the address on which it listens.
+    contact_address: str
+    address: str = "tcp://0.0.0.0:1"
 
 
 class Client:

@@ -11,9 +11,11 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from dasktune.cluster.checks.preflight import Checks, check_worker
+from dasktune.cluster.connection.batched_calls import BatchedCalls
 from dasktune.cluster.resources.declare import declare_resources
 from dasktune.config.worker_filter import WorkerFilter, WorkerInfo, worker_allowed
 from dasktune.errors import ConfigError, PreflightError
@@ -31,8 +33,8 @@ _REFUSED: Final = "refused"
 #: Number of hosts that a warning names.
 _SHOWN: Final = 5
 
-#: Number of workers that are checked at the same time.
-_AT_ONCE: Final = 16
+#: Number of workers that are checked at the same time. Their calls are combined.
+_AT_ONCE: Final = 64
 
 
 class Admission:
@@ -56,6 +58,9 @@ class Admission:
         The workers that the user allows. The other workers get no calls.
     declare : bool, default=False
         Whether to declare CPUs and GPUs for workers that have not done so.
+    versions : mapping, optional
+        Workers that the preflight has asked for their version of dasktune, by address. The answer
+        counts for one check.
     """
 
     def __init__(
@@ -66,8 +71,11 @@ class Admission:
         *,
         allowed: WorkerFilter = None,
         declare: bool = False,
+        versions: Mapping[str, asyncio.Future[Any]] = MappingProxyType({}),
     ) -> None:
         self._client = client
+        self._versions = dict(versions)
+        self._calls = BatchedCalls(client)
         self._checks = checks
         self._allowed = allowed
         self._declare = declare
@@ -120,6 +128,7 @@ class Admission:
 
     def close(self) -> None:
         """Cancel the running checks."""
+        self._calls.close()
         for task in self._tasks:
             task.cancel()
 
@@ -159,7 +168,13 @@ class Admission:
         try:
             async with self._gate:
                 new_host = worker.host not in self._hosts
-                finding = await check_worker(self._client, worker, self._checks, whole=new_host)
+                finding = await check_worker(
+                    self._calls,
+                    worker,
+                    self._checks,
+                    whole=new_host,
+                    version=self._versions.pop(worker.address, None),
+                )
                 reason = finding.reason or await self._declare_resources(worker)
         except PreflightError as error:
             self._refused.add(worker.address)
@@ -202,7 +217,11 @@ class Admission:
         """Assign GPUs and declare resources; return the error if the worker did not answer."""
         try:
             await declare_resources(
-                self._client, worker, declare=self._declare, timeout_s=self._checks.timeout_s
+                self._client,
+                self._calls,
+                worker,
+                declare=self._declare,
+                timeout_s=self._checks.timeout_s,
             )
         except Exception as error:  # the worker or the connection may raise anything
             return repr(error)

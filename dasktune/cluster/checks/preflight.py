@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, Final
 
+from dasktune.cluster.connection.batched_calls import BatchedCalls
 from dasktune.cluster.connection.run_on_worker import run_in_daemon_thread, run_on_worker
 from dasktune.cluster.membership.ping import ping_workers
 from dasktune.cluster.protocol.pickling import missing_module
@@ -57,8 +58,19 @@ _AT_ONCE: Final = 16
 #: The minor version, which must be the same to unpickle functions: 3.11 for Python 3.11.4.
 _PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 
-#: Evaluated on a worker, so it uses only the standard library.
-_THEIR_VERSION: Final = "getattr(__import__('dasktune'), '__version__', '')"
+#: The modules that the checks and the trials need on a worker.
+_NEEDED: Final = (
+    "dasktune.cluster.worker.trial_actor",
+    "dasktune.cluster.checks.preflight",
+    "fsspec.implementations.local",
+)
+
+#: Returns the worker's version of dasktune, and imports there what trials need, if it is ours.
+#: It is evaluated on a worker, so it uses only the standard library.
+_THEIR_VERSION: Final = (
+    f"(lambda found: (found == {__version__!r} and [__import__(one) for one in {_NEEDED!r}], found)[1])"
+    "(getattr(__import__('dasktune'), '__version__', ''))"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +110,13 @@ class PreflightReport:
         The hosts on which a worker passed.
     unchecked : mapping
         Workers that did not answer, by address, with the reason.
+    versions : mapping, default={}
+        The question for the version of dasktune that each worker was asked, by address.
     """
 
     hosts: tuple[str, ...]
     unchecked: Mapping[str, str]
+    versions: Mapping[str, asyncio.Future[Any]] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,13 +227,25 @@ async def preflight(client: Any, checks: Checks, *, workers: Mapping[str, Worker
     _check_python(worker for worker in workers.values() if worker.status != NOT_ALLOWED)
     silent = await _silent(client, workers.values(), checks)
     chosen = one_per_host(one for one in workers.values() if one.address not in silent)
+    # All workers are asked at once, so that they import dasktune at the same time.
+    calls = BatchedCalls(client)
+    versions = {
+        worker.address: asyncio.ensure_future(_ask_version(calls, worker, checks))
+        for worker in workers.values()
+        if worker.status == "running" and worker.address not in silent
+    }
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def outcome(worker: WorkerCapacity) -> str | None:
         async with gate:
-            return (await check_worker(client, worker, checks)).reason
+            return (await check_worker(client, worker, checks, version=versions[worker.address])).reason
 
-    reasons = await asyncio.gather(*(outcome(worker) for worker in chosen))
+    try:
+        reasons = await asyncio.gather(*(outcome(worker) for worker in chosen))
+    except BaseException:
+        for version in versions.values():
+            version.cancel()
+        raise
     unchecked = {
         worker.address: reason for worker, reason in zip(chosen, reasons, strict=True) if reason is not None
     }
@@ -237,11 +264,16 @@ async def preflight(client: Any, checks: Checks, *, workers: Mapping[str, Worker
             next(iter(silent)),
         )
     hosts = tuple(worker.host for worker in chosen if worker.address not in unchecked)
-    return PreflightReport(hosts=hosts, unchecked=unchecked | silent)
+    return PreflightReport(hosts=hosts, unchecked=unchecked | silent, versions=versions)
 
 
 async def check_worker(
-    client: Any, worker: WorkerCapacity, checks: Checks, *, whole: bool = True
+    client: Any,
+    worker: WorkerCapacity,
+    checks: Checks,
+    *,
+    whole: bool = True,
+    version: asyncio.Future[Any] | None = None,
 ) -> CheckResult:
     """Check one worker, such as one that joins while the experiment runs.
 
@@ -249,8 +281,8 @@ async def check_worker(
 
     Parameters
     ----------
-    client : distributed.Client
-        A connected client.
+    client : distributed.Client or BatchedCalls
+        A connected client, or the object that combines its calls for several workers.
     worker : WorkerCapacity
         The worker as the scheduler knows it.
     checks : Checks
@@ -258,6 +290,8 @@ async def check_worker(
     whole : bool, default=True
         Whether to check code and remote storage, too; False if another worker of the host has
         passed. A local path is always checked, as two workers of a host may run in containers.
+    version : asyncio.Future, optional
+        The question for its version of dasktune, if it has been asked already.
 
     Returns
     -------
@@ -270,7 +304,9 @@ async def check_worker(
         If the worker cannot run the experiment's trials.
     """
     _check_python([worker])
-    reason = await _check_dasktune(client, worker, checks)
+    reason = _judge_version(
+        worker, await (_ask_version(client, worker, checks) if version is None else version)
+    )
     if reason is not None or not (whole or may_be_private(checks.storage)):
         return CheckResult(reason=reason)
     name = scratch_name("preflight")
@@ -323,10 +359,14 @@ def _check_python(workers: Iterable[WorkerCapacity]) -> None:
     )
 
 
-async def _check_dasktune(client: Any, worker: WorkerCapacity, checks: Checks) -> str | None:
-    ours = __version__
+async def _ask_version(client: Any, worker: WorkerCapacity, checks: Checks) -> Any:
     # `eval` is a builtin, which a worker without dasktune can unpickle.
-    theirs = await run_on_worker(client, worker, checks.timeout_s, eval, _THEIR_VERSION)
+    return await run_on_worker(client, worker, checks.timeout_s, eval, _THEIR_VERSION)
+
+
+def _judge_version(worker: WorkerCapacity, theirs: Any) -> str | None:
+    """Return why a worker did not answer; None if it has our version of dasktune."""
+    ours = __version__
     cure = f"Install dasktune {ours} there, from the same checkout or wheel as here."
     if isinstance(theirs, ImportError):
         raise PreflightError(

@@ -5,12 +5,27 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-__all__ = ["cancel", "consume_exception", "result_of"]
+from distributed import wait
+
+__all__ = ["cancel", "consume_exception", "ended", "result_of"]
 
 
 async def result_of(future: Any) -> Any:
     """Await a Dask future. asyncio needs a coroutine, and a Dask future is only an awaitable."""
     return await future
+
+
+async def ended(future: Any) -> None:
+    """Wait until the task of a Dask future has ended, without fetching its result.
+
+    Raises
+    ------
+    Exception
+        The exception of the task, or an error that says that it was cancelled.
+    """
+    await wait(future)
+    if future.status != "finished":
+        await future
 
 
 async def cancel(future: Any) -> None:

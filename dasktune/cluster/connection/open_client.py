@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 import logging
+import sys
 from typing import Any, Final
 
 from distributed import Client
 
-__all__ = ["open_client"]
+__all__ = ["connection_limit", "open_client"]
 
 logger = logging.getLogger(__name__)
 
+#: Dask's own limit of connections, and the largest one here.
+_LEAST_CONNECTIONS: Final = 512
+_MOST_CONNECTIONS: Final = 16_384
+
 #: How many times a client is opened before the race counts as an error of its own.
 _ATTEMPTS: Final = 5
+
+
+def connection_limit() -> int:
+    """Return how many connections to workers a client may keep open.
+
+    Dask keeps 512. With more workers than that, each call to a worker would open a connection and
+    close another. Half of the files that the process may open are left for other uses.
+    """
+    if sys.platform == "win32":
+        return _LEAST_CONNECTIONS
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(soft // 2, _MOST_CONNECTIONS)
+    return max(_LEAST_CONNECTIONS, most)
 
 
 def open_client(address: str, **options: Any) -> Client:
@@ -28,7 +48,8 @@ def open_client(address: str, **options: Any) -> Client:
     address : str
         The scheduler's address.
     **options
-        Further arguments of :class:`distributed.Client`.
+        Further arguments of :class:`distributed.Client`. By default it keeps as many connections
+        open as :func:`connection_limit` says.
 
     Returns
     -------
@@ -42,7 +63,7 @@ def open_client(address: str, **options: Any) -> Client:
     """
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return Client(address, **options)
+            return Client(address, **{"connection_limit": connection_limit(), **options})
         except AssertionError:
             if attempt == _ATTEMPTS:
                 raise

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from dasktune.cluster.connection.batched_calls import BatchedCalls
 from dasktune.placement import WorkerCapacity
 
 __all__ = ["run_in_daemon_thread", "run_on_worker"]
@@ -16,10 +17,13 @@ __all__ = ["run_in_daemon_thread", "run_on_worker"]
 async def run_on_worker(
     client: Any, worker: WorkerCapacity, timeout_s: float, function: Any, *args: Any
 ) -> Any:
-    """Run a function on a worker. An exception of the function or the connection is returned."""
-    answers = client.run(function, *args, workers=[worker.address], on_error="return")
+    """Run a function on a worker. An exception of the function or the connection is returned.
+
+    The client may be a :class:`~dasktune.cluster.connection.batched_calls.BatchedCalls`.
+    """
+    calls = client if isinstance(client, BatchedCalls) else BatchedCalls(client)
     try:
-        return (await asyncio.wait_for(answers, timeout_s))[worker.address]
+        return await asyncio.wait_for(calls.run_on_worker(worker.address, function, *args), timeout_s)
     except asyncio.TimeoutError:
         return TimeoutError(f"no answer within {timeout_s:g} s")
     except Exception as exc:  # the scheduler or the connection may raise any exception

@@ -230,7 +230,12 @@ async def _check(client: Any, checks: Checks, launch: Launch, growth: Growth) ->
     workers = only_allowed(await list_workers(client), config.workers, may_wait=may_wait)
     report = await preflight(client, checks, workers=workers)
     admission = Admission(
-        client, checks, report.hosts, allowed=config.workers, declare=config.declare_resources
+        client,
+        checks,
+        report.hosts,
+        allowed=config.workers,
+        declare=config.declare_resources,
+        versions=report.versions,
     )
     # Workers that did not answer are examined later, like workers that join later.
     await admission.examine({a: one for a, one in workers.items() if a not in report.unchecked})

@@ -14,6 +14,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+#: Seconds for each worker that a call to all workers takes on a busy scheduler.
+_SECONDS_PER_WORKER: Final = 0.01
+
 #: Seconds that `Pinger` waits for the first answer, and then for the other answers.
 _FIRST: Final = 5.0
 _REST: Final = 1.0
@@ -94,7 +97,9 @@ async def ping_workers(client: Any, addresses: Iterable[str], *, first_s: float,
 async def wait_unless_hung(client: Any, work: Awaitable[T], *, deadline_s: float, answer_s: float = 1.0) -> T:
     """Await a call to all workers, and stop waiting if one of the workers hangs.
 
-    Await it on the client's loop. The scheduler completes the call on the other workers.
+    Await it on the client's loop. The scheduler completes the call on the other workers. If there
+    are many workers, the call gets some more time before they are pinged: a ping of all workers
+    costs the scheduler as much as the call.
 
     Parameters
     ----------
@@ -116,8 +121,11 @@ async def wait_unless_hung(client: Any, work: Awaitable[T], *, deadline_s: float
     task = asyncio.ensure_future(_as_coroutine(work))
     try:
         await asyncio.wait((task,), timeout=answer_s)
-        if not task.done() and await _all_answer(client, answer_s):
-            await asyncio.wait((task,), timeout=deadline_s)
+        if not task.done():
+            addresses: set[str] = await client.run_on_scheduler(_address_lister())
+            await asyncio.wait((task,), timeout=min(len(addresses) * _SECONDS_PER_WORKER, deadline_s))
+            if not task.done() and await _all_answer(client, addresses, answer_s):
+                await asyncio.wait((task,), timeout=deadline_s)
         if not task.done():
             raise asyncio.TimeoutError
         return task.result()
@@ -125,8 +133,7 @@ async def wait_unless_hung(client: Any, work: Awaitable[T], *, deadline_s: float
         task.cancel()
 
 
-async def _all_answer(client: Any, seconds: float) -> bool:
-    addresses: set[str] = await client.run_on_scheduler(_address_lister())
+async def _all_answer(client: Any, addresses: set[str], seconds: float) -> bool:
     return addresses == await ping_workers(client, addresses, first_s=seconds, rest_s=seconds)
 
 

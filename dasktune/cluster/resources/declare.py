@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import cloudpickle
 
+from dasktune.cluster.connection.batched_calls import BatchedCalls
 from dasktune.placement import WorkerCapacity, devices
 from dasktune.placement.devices import assign_devices, parse_visible_devices
 
@@ -35,7 +36,9 @@ GPUS: Final = "dasktune-gpus"
 _LISTING_DEADLINE: Final = 30.0
 
 
-async def declare_resources(client: Any, worker: WorkerCapacity, *, declare: bool, timeout_s: float) -> None:
+async def declare_resources(
+    client: Any, calls: BatchedCalls, worker: WorkerCapacity, *, declare: bool, timeout_s: float
+) -> None:
     """Assign GPUs to a worker, and declare its resources if it has not done so itself.
 
     Await it on the client's loop. Repeating it, from any client, changes nothing.
@@ -44,6 +47,8 @@ async def declare_resources(client: Any, worker: WorkerCapacity, *, declare: boo
     ----------
     client : distributed.Client
         A connected client.
+    calls : BatchedCalls
+        Makes the calls of that client that are the same for many workers.
     worker : WorkerCapacity
         The worker, which can import dasktune.
     declare : bool
@@ -58,8 +63,7 @@ async def declare_resources(client: Any, worker: WorkerCapacity, *, declare: boo
     """
 
     async def ask(function: Callable[..., Any], *args: Any) -> Any:
-        answers = client.run(function, *args, workers=[worker.address])
-        return (await asyncio.wait_for(answers, timeout_s))[worker.address]
+        return await asyncio.wait_for(calls.run_on_worker(worker.address, function, *args), timeout_s)
 
     known = list(worker.resources)
     visible = await ask(_list_gpus, known if declare else None)
@@ -72,8 +76,7 @@ async def declare_resources(client: Any, worker: WorkerCapacity, *, declare: boo
         if declare:
             await ask(_declare, known, len(gpus))
     if declare and not {"CPU", *(["GPU"] if gpus else [])} <= set(known):
-        recount = client.run_on_scheduler(_recount(), worker.address)
-        await asyncio.wait_for(recount, timeout_s)
+        await asyncio.wait_for(calls.tell_scheduler(_RECOUNT, worker.address), timeout_s)
 
 
 # Functions that run on the worker
@@ -179,14 +182,18 @@ def _assign_gpus(
     return on_scheduler
 
 
-def _recount() -> Callable[..., None]:
-    def on_scheduler(address: str, dask_scheduler: Any = None) -> None:
-        """Recount a worker's used resources, which Dask resets when the worker declares some."""
-        worker = dask_scheduler.workers[address]
-        used = dict.fromkeys(worker.resources, 0.0)
-        for task in worker.processing:
-            for kind, amount in (task.resource_restrictions or {}).items():
-                used[kind] = used.get(kind, 0.0) + amount
-        worker.used_resources = used
+def _recount() -> Callable[[list[str], Any], None]:
+    def on_scheduler(addresses: list[str], dask_scheduler: Any = None) -> None:
+        """Recount the used resources of workers, which Dask resets when a worker declares some."""
+        for worker in [dask_scheduler.workers[one] for one in addresses if one in dask_scheduler.workers]:
+            used = dict.fromkeys(worker.resources, 0.0)
+            for task in worker.processing:
+                for kind, amount in (task.resource_restrictions or {}).items():
+                    used[kind] = used.get(kind, 0.0) + amount
+            worker.used_resources = used
 
     return on_scheduler
+
+
+#: One object, so that the calls for many workers are combined.
+_RECOUNT: Final = _recount()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+
 import pytest
 
 from dasktune.cluster.connection import open_client as module
@@ -26,7 +28,20 @@ def test_a_greeting_that_comes_with_other_messages_makes_it_connect_again(monkey
     opened = Opened(failures=2)
     monkeypatch.setattr(module, "Client", opened)
     assert module.open_client(ADDRESS, timeout=1) is opened
-    assert opened.attempts == [(ADDRESS, {"timeout": 1})] * 3
+    options = {"connection_limit": module.connection_limit(), "timeout": 1}
+    assert opened.attempts == [(ADDRESS, options)] * 3
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [(1_024, 512), (256, 512), (20_000, 10_000), (10**9, 16_384), (resource.RLIM_INFINITY, 16_384)],
+)
+def test_a_client_keeps_its_connections_to_thousands_of_workers(monkeypatch, files, limit):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
+    opened = Opened(failures=0)
+    monkeypatch.setattr(module, "Client", opened)
+    module.open_client(ADDRESS)
+    assert opened.attempts == [(ADDRESS, {"connection_limit": limit})]
 
 
 def test_it_does_not_connect_for_ever(monkeypatch):

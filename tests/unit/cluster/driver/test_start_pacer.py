@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from wire_kit import JumpingLoop
 
+from dasktune.cluster.connection import futures
 from dasktune.cluster.driver.actor_handle import ActorCallFailed
 from dasktune.cluster.driver.actor_pool import ActorPool, PoolLimits, WorkerSlow
 from dasktune.cluster.driver.start_pacer import StartAttempt, StartPacer
@@ -231,10 +232,16 @@ class Machine:
 class Created:
     """As much of a Dask future as an actor's handle needs."""
 
-    status = "pending"
-
     def __init__(self, task):
         self.task = task
+
+    @property
+    def status(self):
+        if not self.task.done():
+            return "pending"
+        if self.task.cancelled():
+            return "cancelled"
+        return "error" if self.task.exception() else "finished"
 
     def __await__(self):
         return self.task.__await__()
@@ -244,6 +251,16 @@ class Created:
 
     async def cancel(self):
         self.task.cancel()
+
+
+@pytest.fixture(autouse=True)
+def _waiting_for_fakes(monkeypatch):
+    """Let the driver wait for the futures of this module as for those of Dask."""
+
+    async def wait(future):
+        await asyncio.wait([future.task])
+
+    monkeypatch.setattr(futures, "wait", wait)
 
 
 def make_pool(machine):

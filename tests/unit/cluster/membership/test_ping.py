@@ -98,3 +98,15 @@ def test_what_all_workers_must_do_is_not_waited_for_if_one_hangs() -> None:
     assert asyncio.run(outcome(["well"], 0.0)) == "done"
     assert asyncio.run(outcome(["well"], 0.1)) == "done"
     assert asyncio.run(outcome(["well", "hangs"], 3600.0)) == "not waited for"
+
+
+def test_a_call_to_many_workers_gets_more_time_before_all_are_pinged() -> None:
+    async def pinged(workers: int) -> int:
+        client = Client()
+        client.workers = [f"tcp://{number}" for number in range(workers)]
+        work = asyncio.sleep(0.5, "done")
+        assert await wait_unless_hung(client, work, deadline_s=60.0, answer_s=0.01) == "done"
+        return len(client.asked)
+
+    # Two workers get 0.02 s more, and a thousand 10 s.
+    assert [asyncio.run(pinged(count)) for count in (2, 1_000)] == [2, 0]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dasktune.cluster.connection.batched_calls import BatchedCalls
 from dasktune.cluster.resources.declare import GPUS, declare_resources, parse_listing, visible_devices
 from dasktune.cluster.resources.gpu_allocations import allocate_gpus, free_gpus
 from dasktune.placement import Claim, WorkerCapacity
@@ -126,8 +127,14 @@ class FakeClient:
     def __init__(self, scheduler: FakeScheduler, worker: Any = None) -> None:
         self.scheduler, self.worker = scheduler, worker
 
-    async def run(self, function: Any, *args: Any, workers: list[str]) -> dict[str, Any]:
-        return {workers[0]: await function(*args, dask_worker=self.worker)}
+    async def run(self, function: Any, *args: Any, workers: list[str], on_error: str) -> dict[str, Any]:
+        try:
+            return {workers[0]: await function(*args, dask_worker=self.worker)}
+        except OSError as error:
+            return {workers[0]: error}
+
+    async def declare(self, worker: WorkerCapacity, *, declare: bool) -> None:
+        await declare_resources(self, BatchedCalls(self), worker, declare=declare, timeout_s=30.0)
 
     async def run_on_scheduler(self, function: Any, *args: Any) -> Any:
         return function(*args, dask_scheduler=self.scheduler)
@@ -140,7 +147,7 @@ def assigned(monkeypatch: pytest.MonkeyPatch) -> Any:
     def assigned(scheduler: FakeScheduler, address: str, seen: str) -> list[str]:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
         worker = WorkerCapacity(address=address)
-        asyncio.run(declare_resources(FakeClient(scheduler), worker, declare=False, timeout_s=30.0))
+        asyncio.run(FakeClient(scheduler).declare(worker, declare=False))
         owned: list[str] = scheduler.workers[address].extra[GPUS]["owned"]
         return owned
 
@@ -190,7 +197,7 @@ def test_a_declaration_that_the_scheduler_did_not_hear_is_made_again(
 
     def declare(**known: float) -> None:
         found = WorkerCapacity(address="a", resources=known)
-        asyncio.run(declare_resources(client, found, declare=True, timeout_s=30.0))
+        asyncio.run(client.declare(found, declare=True))
 
     with pytest.raises(OSError, match="no connection"):
         declare(TPU=1)

@@ -1,0 +1,188 @@
+"""Combines calls to different workers that are made at the same time into one message.
+
+A call of ``Client.run`` for one worker costs the driver and the scheduler a message each way,
+beside the one from the scheduler to the worker. If an experiment checks a thousand workers, each by
+itself, these messages cost more than the checks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from math import inf
+from typing import Any, Final
+
+from dasktune.cluster.connection.futures import consume_exception
+
+__all__ = ["BatchedCalls"]
+
+#: Least seconds between two calls of the same function. A call is made at once, and those that come
+#: shortly after it are combined.
+_INTERVAL: Final = 0.03
+
+#: Seconds for which a combined call waits for its slowest worker. After that, each of its calls is
+#: made by itself: a worker that hangs delays the others by no more than this.
+_LONGEST: Final = 10.0
+
+
+class BatchedCalls:
+    """Makes calls like a client, and combines those that are made shortly after one another.
+
+    All methods must be called on the client's event loop. The functions must be safe to repeat: if
+    a combined call takes too long, its calls are made again one by one.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client.
+    longest_s : float, default=10
+        Seconds for which a combined call may wait.
+    """
+
+    def __init__(self, client: Any, *, longest_s: float = _LONGEST) -> None:
+        self._client = client
+        self._longest_s = longest_s
+        #: The calls that wait, by function: address, arguments, result.
+        self._for_workers: defaultdict[Any, list[tuple[str, tuple[Any, ...], asyncio.Future[Any]]]]
+        self._for_workers = defaultdict(list)
+        #: The same for calls to the scheduler, whose only argument is an address.
+        self._for_scheduler: defaultdict[Any, list[tuple[str, asyncio.Future[None]]]] = defaultdict(list)
+        #: When the last call of each function is made or was made, on the loop's clock.
+        self._called_at: dict[Any, float] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run_on_worker(self, address: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Run a function on a worker, as ``Client.run`` does, and return its result.
+
+        Calls with the same function are combined, whatever their arguments are.
+
+        Parameters
+        ----------
+        address : str
+            The worker's address.
+        function : callable
+            The function, which the worker can unpickle.
+        *args : object
+            Its arguments.
+        """
+        calls = self._for_workers[function]
+        if not calls:
+            self._spawn(self._run_on_workers, function)
+        result = self._new_result()
+        calls.append((address, args, result))
+        return await result
+
+    async def tell_scheduler(self, function: Callable[[list[str], Any], None], address: str) -> None:
+        """Run ``function(addresses, dask_scheduler)`` on the scheduler, for one worker.
+
+        Parameters
+        ----------
+        function : callable
+            The same object in each call that is to be combined.
+        address : str
+            The worker's address.
+        """
+        calls = self._for_scheduler[function]
+        if not calls:
+            self._spawn(self._run_on_scheduler, function)
+        result = self._new_result()
+        calls.append((address, result))
+        await result
+
+    def close(self) -> None:
+        """Cancel the calls that are under way."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _new_result(self) -> asyncio.Future[Any]:
+        result = asyncio.get_running_loop().create_future()
+        # The caller may have been cancelled, and then retrieves no exception.
+        result.add_done_callback(consume_exception)
+        return result
+
+    def _spawn(self, work: Callable[[Any], Any], function: Any) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        due = self._called_at[function] = max(now, self._called_at.get(function, -inf) + _INTERVAL)
+
+        async def call() -> None:
+            # The task begins in the next pass of the loop, after all calls of this one.
+            if due > now:
+                await asyncio.sleep(due - now)
+            await work(function)
+
+        task = loop.create_task(call())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run_on_workers(self, function: Any) -> None:
+        calls = self._for_workers.pop(function)
+        answers: dict[str, Any] = {}
+        # Two calls for one worker differ in their arguments, so only the first can be combined.
+        arguments: dict[str, tuple[Any, ...]] = {}
+        for address, args, _ in calls:
+            arguments.setdefault(address, args)
+        if len(arguments) > 1:
+            combined = self._client.run(
+                _dispatcher(), function, arguments, workers=list(arguments), on_error="return"
+            )
+            try:
+                answers = await asyncio.wait_for(combined, self._longest_s)
+            except Exception:  # too late, or the connection failed; each call finds out by itself
+                answers = {}
+        alone = []
+        for address, args, result in calls:
+            if address in answers and arguments[address] is args:
+                _resolve(result, answers[address])
+            else:
+                alone.append(self._run_alone(function, address, args, result))
+        await asyncio.gather(*alone)
+
+    async def _run_alone(
+        self, function: Any, address: str, args: tuple[Any, ...], result: asyncio.Future[Any]
+    ) -> None:
+        try:
+            answers = await self._client.run(function, *args, workers=[address], on_error="return")
+            _resolve(result, answers[address])
+        except Exception as error:  # the scheduler or the connection may raise anything
+            _resolve(result, error)
+
+    async def _run_on_scheduler(self, function: Any) -> None:
+        calls = self._for_scheduler.pop(function)
+        outcome: Exception | None = None
+        try:
+            await self._client.run_on_scheduler(function, [address for address, _ in calls])
+        except Exception as error:
+            outcome = error
+        for _, result in calls:
+            _resolve(result, outcome)
+
+
+def _resolve(result: asyncio.Future[Any], outcome: Any) -> None:
+    if result.done():  # its caller was cancelled
+        return
+    if isinstance(outcome, Exception):
+        result.set_exception(outcome)
+    else:
+        result.set_result(outcome)
+
+
+def _dispatcher() -> Callable[..., Any]:
+    """Return a function that calls another with a worker's own arguments.
+
+    It is nested so that it pickles by value: the workers may lack dasktune.
+    """
+
+    async def dispatch(function: Any, arguments: dict[str, tuple[Any, ...]], dask_worker: Any) -> Any:
+        from inspect import isawaitable
+
+        from distributed.utils import has_arg
+
+        own = {"dask_worker": dask_worker} if has_arg(function, "dask_worker") else {}
+        # The address by which the scheduler knows it, which may be another one than it listens on.
+        address = dask_worker.contact_address or dask_worker.address
+        result = function(*arguments[address], **own)
+        return await result if isawaitable(result) else result
+
+    return dispatch

@@ -1,0 +1,153 @@
+"""Calls to many workers, which travel together."""
+
+from __future__ import annotations
+
+import asyncio
+from inspect import isawaitable
+from typing import Any, NamedTuple
+
+import pytest
+
+from dasktune.cluster.connection.batched_calls import BatchedCalls
+from dasktune.cluster.connection.run_on_worker import run_on_worker
+from dasktune.placement import WorkerCapacity
+
+
+class Worker(NamedTuple):
+    #: The scheduler does not know the address on which it listens.
+    contact_address: str
+    address: str = "tcp://0.0.0.0:1"
+
+
+class Client:
+    """Runs functions on workers that are only names; a worker called "hangs" never answers."""
+
+    def __init__(self) -> None:
+        #: The workers of each call of `run`, and the addresses of each call to the scheduler.
+        self.asked: list[list[str]] = []
+        self.told: list[list[str]] = []
+
+    async def run(self, function: Any, *args: Any, workers: list[str], on_error: str) -> dict[str, Any]:
+        assert on_error == "return"
+        self.asked.append(workers)
+        if "hangs" in workers:
+            await asyncio.Event().wait()
+        answers: dict[str, Any] = {}
+        for address in workers:
+            try:
+                answer = function(*args, **({"dask_worker": Worker(address)} if len(workers) > 1 else {}))
+                answers[address] = await answer if isawaitable(answer) else answer
+            except Exception as error:
+                answers[address] = error
+        return answers
+
+    async def run_on_scheduler(self, function: Any, addresses: list[str]) -> None:
+        self.told.append(addresses)
+        function(addresses, None)
+
+
+def inverse(x: float) -> float:
+    return 1 / x
+
+
+def negative(x: float) -> float:
+    return -x
+
+
+def on_scheduler(addresses: list[str], dask_scheduler: Any) -> None:
+    if "unknown" in addresses:
+        raise KeyError("unknown")
+
+
+def test_one_message_carries_the_calls_for_a_thousand_workers() -> None:
+    client = Client()
+    names = [f"tcp://{number}" for number in range(1, 1001)]
+
+    async def work() -> list[float]:
+        calls = BatchedCalls(client)
+        many = (calls.run_on_worker(name, inverse, number) for number, name in enumerate(names, 1))
+        return await asyncio.gather(*many)
+
+    assert asyncio.run(work()) == [1 / number for number in range(1, 1001)]
+    assert client.asked == [names]
+
+
+def test_each_call_gets_its_own_result_or_exception() -> None:
+    client = Client()
+
+    async def work() -> list[Any]:
+        calls = BatchedCalls(client)
+        return await asyncio.gather(
+            calls.run_on_worker("a", inverse, 4),
+            calls.run_on_worker("b", inverse, 0),
+            calls.run_on_worker("b", negative, 1),
+            calls.run_on_worker("a", inverse, 2),
+            return_exceptions=True,
+        )
+
+    first, failed, other, second = asyncio.run(work())
+    assert (first, other, second) == (0.25, -1, 0.5)
+    assert isinstance(failed, ZeroDivisionError)
+    # Calls of different functions, and two calls for one worker, do not travel together.
+    assert sorted(map(sorted, client.asked)) == [["a"], ["a", "b"], ["b"]]
+
+
+def test_a_worker_that_hangs_delays_the_others_only_for_a_while() -> None:
+    client = Client()
+
+    async def work() -> list[Any]:
+        calls = BatchedCalls(client, longest_s=0.01)
+        hanging = asyncio.ensure_future(calls.run_on_worker("hangs", inverse, 1))
+        others = await asyncio.gather(*(calls.run_on_worker(name, inverse, 2) for name in "ab"))
+        assert not hanging.done()
+        hanging.cancel()
+        calls.close()
+        return others
+
+    assert asyncio.run(work()) == [0.5, 0.5]
+    assert sorted(map(len, client.asked)) == [1, 1, 1, 3]
+
+
+def test_a_call_whose_deadline_is_over_leaves_the_others_alone() -> None:
+    client = Client()
+
+    async def work() -> list[Any]:
+        calls = BatchedCalls(client, longest_s=60.0)
+        workers = [WorkerCapacity(address=name) for name in ("hangs", "well")]
+        late, other = await asyncio.gather(
+            run_on_worker(calls, workers[0], 0.01, inverse, 1),
+            asyncio.wait_for(calls.run_on_worker("well", negative, 1), 60.0),
+        )
+        calls.close()
+        return [type(late), other]
+
+    assert asyncio.run(work()) == [TimeoutError, -1]
+
+
+def test_calls_that_come_shortly_after_another_one_travel_together() -> None:
+    client = Client()
+
+    async def work() -> None:
+        calls = BatchedCalls(client)
+        await calls.run_on_worker("first", negative, 0)
+        more = []
+        for name in "abc":
+            more.append(asyncio.ensure_future(calls.run_on_worker(name, negative, 1)))
+            await asyncio.sleep(0)
+        await asyncio.gather(*more)
+
+    asyncio.run(work())
+    assert client.asked == [["first"], ["a", "b", "c"]]
+
+
+def test_the_scheduler_gets_the_addresses_of_all_workers_at_once() -> None:
+    client = Client()
+
+    async def work() -> None:
+        calls = BatchedCalls(client)
+        await asyncio.gather(*(calls.tell_scheduler(on_scheduler, name) for name in "abc"))
+        with pytest.raises(KeyError, match="unknown"):
+            await calls.tell_scheduler(on_scheduler, "unknown")
+
+    asyncio.run(work())
+    assert client.told == [["a", "b", "c"], ["unknown"]]

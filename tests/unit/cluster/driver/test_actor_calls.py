@@ -1,0 +1,98 @@
+"""What an actor's handle sends to its worker, counted on a client that only records it."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dasktune.cluster.connection import futures
+from dasktune.cluster.driver import actor_handle
+from dasktune.cluster.driver.actor_handle import ActorCallFailed, ActorHandle
+from dasktune.cluster.protocol.wire_messages import Reply, Request
+
+ADDRESS = "tcp://10.0.0.1:4000"
+
+
+class Future:
+    """The future of an actor that exists; it counts how often its result is fetched."""
+
+    status = "finished"
+    fetched = 0
+
+    def __await__(self) -> Any:
+        self.fetched += 1
+        return asyncio.sleep(0).__await__()
+
+
+class Client:
+    direct_to_workers = True
+
+    def __init__(self, *, answers: list[Any]) -> None:
+        self.future = Future()
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self._answers = answers
+
+    def as_current(self) -> Any:
+        return nullcontext()
+
+    def submit(self, *args: Any, **options: Any) -> Future:
+        return self.future
+
+    def rpc(self, address: str) -> Any:
+        async def actor_execute(**message: Any) -> Any:
+            self.calls.append((address, message))
+            answer = self._answers.pop(0)
+            if isinstance(answer, Exception):
+                return {"status": "error", "exception": answer}
+            return {"status": "OK", "result": pickle.dumps(("ok", answer))}
+
+        return SimpleNamespace(actor_execute=actor_execute)
+
+
+@pytest.fixture(autouse=True)
+def _without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def wait(future: Any) -> None:
+        pass
+
+    def no_call(*args: Any) -> Any:
+        raise AssertionError("called through Dask's actor")
+
+    monkeypatch.setattr(futures, "wait", wait)
+    monkeypatch.setattr(actor_handle, "Actor", lambda *args: object())
+    monkeypatch.setattr(actor_handle, "_call_actor", no_call)
+
+
+def test_a_new_actor_is_not_fetched_from_its_worker() -> None:
+    async def work() -> ActorHandle:
+        actor = ActorHandle(client, ADDRESS, "actor-1")
+        await actor.open(60.0)
+        return actor
+
+    client: Any = Client(answers=[])
+    assert asyncio.run(work()).is_open
+    assert client.future.fetched == 0
+    assert client.calls == []
+
+
+def test_a_poll_is_a_plain_call_to_the_worker() -> None:
+    async def work() -> list[Any]:
+        actor = ActorHandle(client, ADDRESS, "actor-1")
+        await actor.open(60.0)
+        replies: list[Any] = [await actor.poll(Request(number=7))]
+        with pytest.raises(ActorCallFailed, match="as planned"):
+            await actor.poll(Request(number=8))
+        return replies
+
+    reply = Reply(reports=())
+    client: Any = Client(answers=[reply, ValueError("as planned")])
+    assert asyncio.run(work()) == [reply]
+    (address, message), _ = client.calls
+    (blob,) = message.pop("args")
+    assert address == ADDRESS
+    assert pickle.loads(blob) == Request(number=7)
+    assert message == {"actor": "actor-1", "function": "poll", "kwargs": {}}

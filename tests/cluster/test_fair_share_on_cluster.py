@@ -370,7 +370,7 @@ def test_a_driver_says_whose_trials_it_waits_for(
         until(lambda: begun(tmp_path)["first"] == 4)
         with fitting(tuner("second")):
             try:
-                until(lambda: "share of the cluster: first holds 4 of 4 CPU" in caplog.text)
+                until(lambda: "waits for its share: experiment first holds 4 of 4 CPUs" in caplog.text)
             finally:
                 (tmp_path / "gate-first").touch()
                 (tmp_path / "gate-second").touch()

@@ -46,7 +46,7 @@ from dasktune.cluster.resources.dropped_workers import DroppedWorkers
 from dasktune.cluster.resources.insufficient import InsufficientResources
 from dasktune.cluster.sharing.share_reporter import ShareReporter, WaitingTrials
 from dasktune.errors import ClusterError
-from dasktune.placement import Ledger, WorkerCapacity
+from dasktune.placement import ClusterShares, Ledger, WorkerCapacity
 from dasktune.runner.ports import Clock
 from dasktune.storage.fs.retry import RetrySchedule
 from dasktune.trainable.reporting.trial_messages import (
@@ -233,6 +233,10 @@ class DaskTrialExecutor:
     def worker_resources(self) -> Mapping[str, Mapping[str, float]]:
         """Return the resources of the workers as last reported."""
         return self._offers
+
+    def cluster_shares(self) -> ClusterShares | None:
+        """Return the shares of all experiments as of the last reading of the workers."""
+        return self._share.shares
 
     def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
         """Note the request and the number of waiting trials; an adaptive cluster is shown both."""
@@ -425,11 +429,8 @@ class DaskTrialExecutor:
             )
 
     def _check_shortage(self, request: PlacementGroupFactory, now: float, ledger: Ledger, _: int) -> None:
-        totals: dict[str, float] = {}
-        for worker in ledger.workers.values():
-            for kind, amount in worker.resources.items():
-                totals[kind] = totals.get(kind, 0) + amount
-        self._insufficient.check(request, ledger, now, holders=self._share.holders(totals))
+        shares = self._share.shares
+        self._insufficient.check(request, ledger, now, share="" if shares is None else shares.waiting_text)
 
     # On the client's loop
 

@@ -18,7 +18,7 @@ the driver hangs. Room that a driver has not used for 2 s is therefore not reser
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from time import monotonic, perf_counter
 from typing import Any, NamedTuple
 
@@ -42,7 +42,7 @@ logger = logging.getLogger("distributed.dasktune")
 
 #: Version of the calls between drivers and the plugin. Experiments of different versions do not
 #: share by plan; each sees what the others hold as used.
-PROTOCOL = 1
+PROTOCOL = 2
 
 #: The plugin's name on the scheduler.
 PLUGIN_NAME = f"dasktune-share-{PROTOCOL}"
@@ -68,8 +68,11 @@ _VOID = 10.0
 #: been suspended meanwhile.
 _LONGEST_SUM = 2.0
 
-#: Largest number of other experiments that are named in an answer.
-_MOST_HOLDERS = 3
+#: Seconds for which a summary is used again. All drivers read it.
+_SUMMARY_AGE = 0.5
+
+#: Largest number of experiments in an answer, those with the largest shares.
+_MOST_LISTED = 20
 
 _LEAST_WEIGHT = 1e-6
 
@@ -156,6 +159,8 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         self._totals: dict[str, float] = {}
         self._planned_at = self._summed_at = -_FORGOTTEN
         self._last_seconds = 0.0
+        #: When the last summary for drivers was made, and what it has.
+        self._summary: tuple[float, dict[str, float], dict[str, dict[str, Any]]] = (-_FORGOTTEN, {}, {})
         #: Whether a lease, a demand or a worker has changed since the last plan.
         self._has_changed = False
         self._is_scheduled = False
@@ -244,8 +249,9 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         Returns
         -------
         dict
-            ``others``: the number of other experiments. ``holders``: the names of other experiments
-            and what they hold, if there is not room for all.
+            ``others``: the number of other experiments. ``shares``: the shares as in
+            :meth:`summary`, at most half a second old; None without other experiments. It lists at
+            most 20 experiments, and ``is_own`` is true for the one that asks.
         """
         self.calls += 1
         try:
@@ -259,12 +265,12 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
                 self._make_plan(asker=one)
             elif self._has_changed:
                 self._note_change()
-            holders = [] if self.plan is None else self._holders(others)
+            shares = self._shares_for(name) if others else None
         except Exception:
             # A bug here must not disturb the driver. It uses whatever is free.
             logger.exception("the cluster could not be shared between experiments")
-            self.plan, others, holders = None, [], []
-        return {"others": len(others), "holders": holders}
+            self.plan, others, shares = None, [], None
+        return {"others": len(others), "shares": shares}
 
     def withheld(self, name: str, worker: Any, used: Mapping[str, float]) -> dict[str, float]:
         """Return what a worker has free that is reserved for other experiments.
@@ -311,11 +317,16 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             trials that wait (``waiting``), and for how many seconds some have waited
             (``waiting_s``), None if none waits.
         """
+        totals, shown = self._summarize()
+        return {"totals": totals, "experiments": list(shown.values())}
+
+    def _summarize(self) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
+        """Return the resources of the cluster, and the facts of each experiment by unique name."""
         now = self._timer()
         totals: dict[str, float] = {}
         for room in self._capacity().values():
             _add(totals, room)
-        shown = []
+        shown = {}
         for one in self.experiments.values():
             is_silent = now - one.heard_at > _SILENT
             if is_silent and one.name not in self.leases:
@@ -324,19 +335,36 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             held: dict[str, float] = {}
             for lease in self.leases.get(one.name, {}).values():
                 _add(held, lease.needs)
-            shown.append(
-                {
-                    "name": one.label,
-                    "weight": one.weight,
-                    "priority": one.priority,
-                    "held": held,
-                    "share": dominant_share(held, totals),
-                    "due": None if self.plan is None else one.due,
-                    "waiting": waiting,
-                    "waiting_s": now - one.waits_since if waiting else None,
-                }
-            )
-        return {"totals": totals, "experiments": shown}
+            shown[one.name] = {
+                "name": one.label,
+                "weight": one.weight,
+                "priority": one.priority,
+                "held": held,
+                "share": dominant_share(held, totals),
+                "due": None if self.plan is None else one.due,
+                "waiting": waiting,
+                "waiting_s": now - one.waits_since if waiting else None,
+            }
+        return totals, shown
+
+    def _shares_for(self, name: str) -> dict[str, Any]:
+        """Return the shares for an experiment.
+
+        They are not computed for each call: with many leases that takes milliseconds.
+        """
+        now = self._timer()
+        made_at, totals, shown = self._summary
+        if now - made_at > _SUMMARY_AGE or name not in shown:
+            totals, shown = self._summarize()
+            self._summary = now, totals, shown
+        order = sorted(shown, key=lambda one: -shown[one]["share"])
+        listed = order[:_MOST_LISTED]
+        if name not in listed:
+            listed[-1] = name
+        return {
+            "totals": totals,
+            "experiments": [{**shown[one], "is_own": one == name} for one in listed],
+        }
 
     def _take_demand(self, name: str, demand: Mapping[str, Any]) -> _SharingExperiment:
         one = self.experiments.get(name)
@@ -377,16 +405,6 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
     def _forget(self, name: str) -> None:
         if self.experiments.pop(name, None) is not None:
             self._note_change()
-
-    def _holders(self, others: Iterable[_SharingExperiment]) -> list[tuple[str, dict[str, float]]]:
-        found = []
-        for one in sorted(others, key=lambda one: -one.held)[:_MOST_HOLDERS]:
-            held: dict[str, float] = {}
-            for lease in self.leases.get(one.name, {}).values():
-                _add(held, lease.needs)
-            if held:
-                found.append((one.label, held))
-        return found
 
     # Plans
 

@@ -4,8 +4,8 @@ The demand is part of the reading of the workers, so an experiment that is alone
 makes no additional call. If there are others, the begin and the end of waiting are reported at
 once, by a small call.
 
-All methods run on the client's event loop, except that the runner's thread may call `holders` and
-read `others`. The loop replaces both values as a whole.
+All methods run on the client's event loop, except that other threads may read `others` and
+`shares`. The loop replaces both values as a whole.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from distributed import Client
 
 from dasktune.cluster.sharing import fair_share, share_plugin
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME, SharePlugin
+from dasktune.placement import ClusterShares
 from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = ["ShareReporter", "WaitingTrials"]
@@ -115,8 +116,8 @@ class ShareReporter:
         self._enabled = enabled
         #: Number of other experiments on the cluster, as of the last reading.
         self.others = 0
-        #: Names of other experiments and what they hold, while this one waits for its share.
-        self._holders: list[tuple[str, dict[str, float]]] = []
+        #: The shares of all experiments as of the last reading; None without other experiments.
+        self.shares: ClusterShares | None = None
         self._has_news = False
         self._task: asyncio.Task[None] | None = None
         #: When the plugin may be registered again, on the loop's clock.
@@ -161,7 +162,8 @@ class ShareReporter:
         experiments that find it on the scheduler do not send it again.
         """
         self.others = 0 if answer is None else int(answer["others"])
-        self._holders = [] if answer is None else [(name, held) for name, held in answer["holders"]]
+        shares = None if answer is None else answer["shares"]
+        self.shares = None if shares is None else ClusterShares.from_plain(**shares)
         if answer is not None or not self._enabled:
             return
         loop = asyncio.get_running_loop()
@@ -194,19 +196,6 @@ class ShareReporter:
                 task.cancel()
         if self.others and self._client.status == "running":
             await self._note(None)
-
-    def holders(self, totals: Mapping[str, float]) -> str:
-        """Return which other experiments hold what, while this one waits for its share.
-
-        Parameters
-        ----------
-        totals : mapping
-            The resources of the whole cluster.
-        """
-        return ", ".join(
-            f"{label} holds " + " and ".join(f"{held[k]:g} of {totals[k]:g} {k}" for k in held if k in totals)
-            for label, held in self._holders
-        )
 
     async def _report(self) -> None:
         while self._has_news:

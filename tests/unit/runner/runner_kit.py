@@ -68,6 +68,9 @@ class ScriptedExecutor:
     def worker_resources(self) -> dict[str, dict[str, float]]:
         return {}
 
+    def cluster_shares(self) -> None:
+        return None
+
     def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
         self.waiting = count
 

@@ -17,6 +17,7 @@ __all__ = [
     "check_priority",
     "check_seconds",
     "check_weight",
+    "check_yields_after",
     "is_int",
     "is_policy",
     "is_safe_name",
@@ -77,6 +78,12 @@ def check_priority(value: object, name: str = "priority") -> None:
     """Raise ConfigError unless `value` is the priority of an experiment."""
     priority = None if isinstance(value, bool) else number(value)
     check(priority is not None and isfinite(priority), name, "a finite number", value)
+
+
+def check_yields_after(value: object, name: str = "yields_after") -> None:
+    """Raise ConfigError unless `value` is a number of seconds, or infinity."""
+    seconds = None if isinstance(value, bool) else number(value)
+    check(seconds is not None and seconds >= 0, name, "a number of seconds, at least 0", value)
 
 
 def is_safe_name(name: object) -> bool:

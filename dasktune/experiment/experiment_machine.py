@@ -60,6 +60,7 @@ from dasktune.trial.actions import (
     StopTrial,
     TrialAction,
     UnpauseTrial,
+    YieldTrial,
 )
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import NO_STATUS_LOG, Trial
@@ -67,7 +68,7 @@ from dasktune.trial.trial import NO_STATUS_LOG, Trial
 __all__ = ["ExperimentMachine", "HandleResult"]
 
 #: The statuses in which the policies decide on a trial's result.
-_DECIDABLE = frozenset({TrialStatus.RUNNING, TrialStatus.SUSPENDING})
+_DECIDABLE = frozenset({TrialStatus.RUNNING, TrialStatus.YIELDING, TrialStatus.SUSPENDING})
 
 
 class HandleResult(NamedTuple):
@@ -316,6 +317,8 @@ class ExperimentMachine:
                 self.state.on_hold = isinstance(event, events.HoldRequested)
             case events.ShareRequested():
                 self._set_share(event.weight, event.priority)
+            case events.ShareExceeded():
+                self._yield(self.trials[event.trial_id], event)
             case events.CheckpointLost() | events.CheckpointStored():
                 self._actions += self._checkpoints.on_event(event)
             case events.ClusterChanged():
@@ -552,6 +555,13 @@ class ExperimentMachine:
         state.priority = state.priority if priority is None else priority
         if weight is not None or priority is not None:
             self._actions.append(SetShare(weight=weight, priority=priority))
+
+    def _yield(self, trial: Trial, event: events.ShareExceeded) -> None:
+        """Let a trial leave its worker for another experiment, unless it has left it meanwhile."""
+        if trial.incarnation == event.incarnation and trial.status is TrialStatus.RUNNING:
+            trial.pause_reason = event.reason
+            key, incarnation = trial.trial_id, trial.incarnation
+            self._emit(YieldTrial(trial_id=key, incarnation=incarnation, reason=event.reason))
 
     def _reopen(self, trial: Trial, *, fresh: bool) -> None:
         was_final = trial.status.is_final

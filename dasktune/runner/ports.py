@@ -60,7 +60,7 @@ class TrialExecutor(Protocol):
     reported.
 
     `CheckpointLost` may come at any time. It comes before the `StartFailed` of a trial that was to
-    resume from the checkpoint.
+    resume from the checkpoint. `ShareExceeded` may name a trial that has ended meanwhile.
     """
 
     def has_resources(self, request: PlacementGroupFactory) -> bool:

@@ -31,6 +31,7 @@ __all__ = [
     "RestoreFailed",
     "ResultReported",
     "SessionBegan",
+    "ShareExceeded",
     "ShareRequested",
     "StartFailed",
     "StopRequested",
@@ -372,6 +373,17 @@ class ShareRequested(OtherEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShareExceeded(OtherEvent):
+    """The experiment has held more than its share for so long that this trial should yield."""
+
+    trial_id: str
+    incarnation: int
+    #: What the driver observed, for the user.
+    reason: str
+    time: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialReopenRequested(OtherEvent):
     """The user wants a trial that has ended to continue or to start from its beginning."""
 
@@ -394,6 +406,6 @@ class SessionBegan(OtherEvent):
 
 
 #: All events of executors.
-ExecutorEvent = TrialEvent | CheckpointLost | CheckpointStored | ClusterChanged
+ExecutorEvent = TrialEvent | CheckpointLost | CheckpointStored | ClusterChanged | ShareExceeded
 
 ExperimentEvent = TrialEvent | OtherEvent

@@ -122,6 +122,8 @@ class _SharingExperiment:
         #: The lag, and the shares that are due and held since the lag was computed.
         self.lag = self.due = self.held = 0.0
         self.planned = _Planned()
+        #: Since when it has held more than is due to it, and than it may on some worker; else None.
+        self.over_since: float | None = None
         #: Whether a notification has been sent since the last call.
         self.is_notified = False
         #: Since when each worker has had room for a trial that the driver has not started.
@@ -251,7 +253,9 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         dict
             ``others``: the number of other experiments. ``shares``: the shares as in
             :meth:`summary`, at most half a second old; None without other experiments. It lists at
-            most 20 experiments, and ``is_own`` is true for the one that asks.
+            most 20 experiments, and ``is_own`` is true for the one that asks. ``over``: the
+            addresses of the workers where the experiment holds what is due to others, and for how
+            many seconds it has held too much.
         """
         self.calls += 1
         try:
@@ -259,18 +263,19 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             one.is_notified = False
             others = self._others(one)
             if not others:
-                self.plan, one.lag = None, 0.0
+                self.plan, one.lag, one.over_since = None, 0.0, None
                 one.unused.clear()
             elif self._is_plan_due():
                 self._make_plan(asker=one)
             elif self._has_changed:
                 self._note_change()
             shares = self._shares_for(name) if others else None
+            over = self._over(one) if others else ([], 0.0)
         except Exception:
             # A bug here must not disturb the driver. It uses whatever is free.
             logger.exception("the cluster could not be shared between experiments")
-            self.plan, others, shares = None, [], None
-        return {"others": len(others), "shares": shares}
+            self.plan, others, shares, over = None, [], None, ([], 0.0)
+        return {"others": len(others), "shares": shares, "over": over}
 
     def withheld(self, name: str, worker: Any, used: Mapping[str, float]) -> dict[str, float]:
         """Return what a worker has free that is reserved for other experiments.
@@ -535,9 +540,28 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             before = one.planned
             startable = set() if plan is None else plan.startable[one.name]
             one.planned = _Planned(self.plan is not None, startable, self._excess(one))
+            if not one.planned.excess or one.held <= one.due + _EPSILON:
+                one.over_since = None
+            elif one.over_since is None:
+                one.over_since = self._timer()
             if one is not asker and not one.is_notified and one.planned.is_news(before):
                 one.is_notified = True
                 self.scheduler.log_event(one.name, {"kind": "share-changed"})
+
+    def _over(self, one: _SharingExperiment) -> tuple[list[str], float]:
+        """Return the workers where trials should yield, and for how long it has held too much.
+
+        The plan may give the others more than is due to them for a while, because they have waited.
+        Trials that yield bring the experiment down to what is due to it, and not below.
+        """
+        if one.over_since is None:
+            return [], 0.0
+        addresses, share = [], one.held
+        for address, over in one.planned.excess.items():
+            if share > one.due + _EPSILON:
+                addresses.append(address)
+            share -= dominant_share(over, self._totals)
+        return addresses, self._timer() - one.over_since
 
     def _excess(self, one: _SharingExperiment) -> dict[str, dict[str, float]]:
         """Return what an experiment holds above what it may hold, by address."""

@@ -118,6 +118,9 @@ class ShareReporter:
         self.others = 0
         #: The shares of all experiments as of the last reading; None without other experiments.
         self.shares: ClusterShares | None = None
+        #: The workers where it holds what is due to others, and for how many seconds it holds too
+        #: much, as of the last reading.
+        self.over: tuple[Sequence[str], float] = ((), 0.0)
         self._has_news = False
         self._task: asyncio.Task[None] | None = None
         #: When the plugin may be registered again, on the loop's clock.
@@ -164,6 +167,7 @@ class ShareReporter:
         self.others = 0 if answer is None else int(answer["others"])
         shares = None if answer is None else answer["shares"]
         self.shares = None if shares is None else ClusterShares.from_plain(**shares)
+        self.over = ((), 0.0) if answer is None else answer["over"]
         if answer is not None or not self._enabled:
             return
         loop = asyncio.get_running_loop()

@@ -21,11 +21,11 @@ from dasktune.dashboard.figures.slice import slices_spec
 from dasktune.dashboard.figures.timeline import timeline_spec
 from dasktune.dashboard.model.density import Density
 from dasktune.dashboard.model.objectives import density_of, with_objective
+from dasktune.dashboard.report.cluster_table import shares_spec
 from dasktune.dashboard.report.failed_trials import failures_spec
 from dasktune.dashboard.report.html_report import decision_figures
 from dasktune.dashboard.report.trial_detail import text_box, trial_text
 from dasktune.dashboard.report.trial_table import table_spec
-from dasktune.dashboard.server.cluster_table import shares_spec
 from dasktune.dashboard.server.dask_links import with_links
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 

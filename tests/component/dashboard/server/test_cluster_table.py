@@ -10,7 +10,7 @@ from bokeh.models import Div
 from projection_kit import PAYLOADS, result, started, suggested
 
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
-from dasktune.dashboard.server.cluster_table import shares_html
+from dasktune.dashboard.report.cluster_table import shares_html
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.dashboard.server.viewer import Viewer
 from dasktune.placement import ClusterShares

@@ -150,6 +150,25 @@ def test_the_answer_to_each_experiment_has_the_shares_of_all() -> None:
     assert second["held"] == {"CPU": 1}
 
 
+def test_the_answer_says_where_and_for_how_long_an_experiment_holds_too_much(two: Scheduler) -> None:
+    assert two.read("a", waits=8)["over"] == ([], 0.0)
+    two.read("b", waits=8)
+    two.advance(0.1)
+    [_], seconds = two.read("a", waits=8)["over"]
+    assert seconds == pytest.approx(0.1)
+    two.advance(3)
+    two.read("b", waits=8)
+    # By now the plan gives the other experiment both seats for a while, but only one is due to it.
+    assert two.read("a", waits=8)["over"] == (["x"], pytest.approx(3.1))
+    assert two.read("b", waits=8)["over"] == ([], 0.0)
+    # Its trial has ended: the time begins again.
+    two.release(next(key for key, one in two.plugin.leases["a"].items() if one.address == "x"))
+    two.advance(0.1)
+    assert two.read("a", waits=8)["over"] == ([], 0.0)
+    two.plugin.note("b", None)
+    assert two.read("a", waits=8)["over"] == ([], 0.0)
+
+
 def test_an_answer_lists_the_largest_experiments_and_the_one_that_asks() -> None:
     scheduler = Scheduler(x=40)
     for number in range(30):
@@ -199,7 +218,7 @@ def two() -> Scheduler:
 def test_one_experiment_alone_causes_no_plan_and_no_timer(two: Scheduler) -> None:
     for _ in range(5):
         two.advance(1)
-        assert two.read("a", waits=8) == {"others": 0, "shares": None, "withheld": {}}
+        assert two.read("a", waits=8) == {"others": 0, "shares": None, "over": ([], 0.0), "withheld": {}}
     assert two.plugin.plans == 0
     assert two.timers == []
 
@@ -317,7 +336,7 @@ def test_a_killed_driver_is_forgotten_with_its_client(two: Scheduler) -> None:
     assert two.read("a", waits=8)["withheld"]
     two.plugin.remove_client(two, "client of b")
     two.advance(0.1)
-    assert two.read("a", waits=8) == {"others": 0, "shares": None, "withheld": {}}
+    assert two.read("a", waits=8) == {"others": 0, "shares": None, "over": ([], 0.0), "withheld": {}}
 
 
 def test_a_silent_driver_is_forgotten_unless_it_holds_something(two: Scheduler) -> None:
@@ -460,7 +479,7 @@ def test_an_error_disturbs_neither_the_scheduler_nor_the_driver(
     two.advance(1)
     two.plan = lambda *_: 1 / 0
     with caplog.at_level(logging.ERROR, "distributed.dasktune"):
-        assert two.read("b", waits=8) == {"others": 0, "shares": None, "withheld": {}}
+        assert two.read("b", waits=8) == {"others": 0, "shares": None, "over": ([], 0.0), "withheld": {}}
         two.hold("b", "x", 9)
         two.advance(1)
     assert [record.message for record in caplog.records] == [

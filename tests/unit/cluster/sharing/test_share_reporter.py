@@ -82,7 +82,7 @@ def test_the_plugin_is_registered_where_it_is_missing_and_again_on_a_new_schedul
     async def work() -> None:
         client = FakeClient()
         share = reporter(client)
-        share.on_answer({"others": 0, "shares": None})
+        share.on_answer({"others": 0, "shares": None, "over": ([], 0.0)})
         await asyncio.sleep(0)
         assert client.registered == 0
         for _ in range(3):
@@ -102,7 +102,7 @@ def test_an_experiment_alone_makes_no_call() -> None:
     async def work() -> None:
         client = FakeClient()
         share = reporter(client)
-        share.on_answer({"others": 0, "shares": None})
+        share.on_answer({"others": 0, "shares": None, "over": ([], 0.0)})
         share.report_soon()
         await asyncio.sleep(0)
         await share.close()
@@ -115,7 +115,7 @@ def test_beside_others_the_demand_is_reported_at_once_but_not_for_each_change() 
     async def work() -> None:
         client = FakeClient()
         share = reporter(client, WaitingTrials(request=ONE, number=1, kinds={"CPU"}))
-        share.on_answer({"others": 1, "shares": None})
+        share.on_answer({"others": 1, "shares": None, "over": ([], 0.0)})
         for _ in range(50):
             share.report_soon()
             await asyncio.sleep(0)
@@ -136,7 +136,7 @@ def test_a_new_share_is_reported_at_once_and_with_each_later_demand() -> None:
     async def work() -> None:
         client = FakeClient()
         share = reporter(client)
-        share.on_answer({"others": 1, "shares": None})
+        share.on_answer({"others": 1, "shares": None, "over": ([], 0.0)})
         share.set_share(weight=4.0, priority=None)
         while not client.notes:
             await asyncio.sleep(0.001)
@@ -155,7 +155,7 @@ def test_a_new_share_is_reported_at_once_and_with_each_later_demand() -> None:
 def test_a_call_that_finds_no_plugin_does_no_harm(client: FakeClient) -> None:
     async def work() -> None:
         share = reporter(client)
-        share.on_answer({"others": 1, "shares": None})
+        share.on_answer({"others": 1, "shares": None, "over": ([], 0.0)})
         await share.close()
         client.status = "closed"
         await share.close()
@@ -168,13 +168,16 @@ def test_the_shares_of_the_last_reading_are_kept() -> None:
     share = reporter(FakeClient(), enabled=False)
     facts = {"weight": 1.0, "priority": 0.0, "waiting": 0, "waiting_s": None, "due": None}
     one = {"name": "other", "held": {"CPU": 6}, "share": 0.75, "is_own": False, **facts}
-    share.on_answer({"others": 1, "shares": {"totals": {"CPU": 8}, "experiments": [one]}})
+    share.on_answer(
+        {"others": 1, "shares": {"totals": {"CPU": 8}, "experiments": [one]}, "over": (["x"], 4.0)}
+    )
     assert share.shares is not None
+    assert share.over == (["x"], 4.0)
     assert [each.name for each in share.shares.experiments] == ["other"]
-    share.on_answer({"others": 0, "shares": None})
+    share.on_answer({"others": 0, "shares": None, "over": ([], 0.0)})
     assert share.shares is None
     share.on_answer(None)
-    assert share.shares is None
+    assert (share.shares, share.over) == (None, ((), 0.0))
 
 
 @pytest.mark.parametrize("module", [fair_share, share_plugin])

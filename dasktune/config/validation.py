@@ -17,6 +17,7 @@ __all__ = [
     "check_priority",
     "check_seconds",
     "check_weight",
+    "check_share_group",
     "check_yields_after",
     "is_int",
     "is_policy",
@@ -24,6 +25,9 @@ __all__ = [
     "is_text",
     "normalised_name",
 ]
+
+#: Longest name of a group of experiments. Each demand has it.
+_LONGEST_GROUP: Final = 200
 
 #: A file name that is safe on disks, in URLs, and where fsspec expands ``*``, ``?`` and ``[``: all
 #: characters but ASCII's punctuation, of which only some is safe.
@@ -78,6 +82,12 @@ def check_priority(value: object, name: str = "priority") -> None:
     """Raise ConfigError unless `value` is the priority of an experiment."""
     priority = None if isinstance(value, bool) else number(value)
     check(priority is not None and isfinite(priority), name, "a finite number", value)
+
+
+def check_share_group(value: object, name: str = "share_group") -> None:
+    """Raise ConfigError unless `value` is the name of a group of experiments, or None."""
+    fits = value is None or (isinstance(value, str) and 0 < len(value) <= _LONGEST_GROUP)
+    check(fits, name, f"None or a text of 1 to {_LONGEST_GROUP} characters", value)
 
 
 def check_yields_after(value: object, name: str = "yields_after") -> None:

@@ -319,6 +319,24 @@ def test_an_experiment_that_may_use_one_worker_only_begins_there(client: Client,
         (tmp_path / "stop-everywhere").touch()
 
 
+def test_experiments_of_a_group_divide_its_share(client: Client, tmp_path: Path) -> None:
+    address, names = client.scheduler.address, ("one", "two", "other")
+    group = {"one": "team", "two": "team", "other": None}
+
+    def due() -> dict[str, float | None]:
+        return {one["name"]: one["due"] for one in read_shares(address, timeout_s=PATIENCE)["experiments"]}
+
+    with contextlib.ExitStack() as running, stopping(tmp_path, *names):
+        for name in names:
+            tuner = endless(tmp_path, address, name, share_group=group[name])
+            running.enter_context(fitting(tuner))
+        until(lambda: min(begun(tmp_path)[name] for name in names) >= 3)
+        # Between two trials one of them may wait for nothing at a moment.
+        until(lambda: due() == {"one": 0.25, "two": 0.25, "other": 0.5})
+        for name in names:
+            (tmp_path / f"stop-{name}").touch()
+
+
 class Steps(tune.Trainable):
     """Notes each step, and saves how many it has done."""
 

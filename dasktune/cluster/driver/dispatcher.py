@@ -81,9 +81,9 @@ class DispatcherSettings:
     several trials, one after another. `leases` is whether actors reserve Dask resources.
     `memory_limit` is the largest checkpoint, in bytes, that is kept in the workers' memory; 0 keeps
     none there. `weight` and `label`, the name that users know, are for the fair share of the
-    cluster, as is the user's `yields_after`. With `disk_first` no checkpoint is kept in memory
-    while all workers are on one machine. The fields that have a comment are not settings of the
-    user.
+    cluster, as are the user's `yields_after` and `share_group`. With `disk_first` no checkpoint is
+    kept in memory while all workers are on one machine. The fields that have a comment are not
+    settings of the user.
     """
 
     name: str
@@ -98,6 +98,7 @@ class DispatcherSettings:
     weight: float = 1.0
     label: str = ""
     yields_after: float = inf
+    share_group: str = ""
     #: Whether a trial that is paused at its next result loses no step: its class can save.
     can_save: bool = False
     #: How long a worker may take to create an actor. A slow worker gets longer the next time, also

@@ -199,6 +199,7 @@ class DaskTrialExecutor:
             label=self._settings.label,
             weight=self._settings.weight,
             priority=self._settings.priority,
+            group=self._settings.share_group,
             waiting=lambda: self._reservations.with_ledger(self._waiting_trials),
             enabled=self._settings.leases and not self._connection.embedded,
         )

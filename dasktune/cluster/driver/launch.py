@@ -139,6 +139,7 @@ class Launch:
             priority=config.priority,
             weight=config.weight,
             yields_after=config.yields_after,
+            share_group=config.share_group or "",
             can_save=self._can_save,
             label=self.name,
             memory_limit=config.checkpoint_config.pause_limit,

@@ -113,7 +113,7 @@ class _SharingExperiment:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.label = self.client = ""
+        self.label = self.client = self.group = ""
         self.weight, self.priority = 1.0, 0.0
         self.requests: list[ShareRequest] = []
         self.closed: frozenset[str] = frozenset()
@@ -382,6 +382,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         one.label, one.client = str(demand["label"]), str(demand["client"])
         one.weight = max(_LEAST_WEIGHT, _limited(demand, "weight"))
         one.priority = _limited(demand, "priority")
+        one.group = str(demand["group"])
         requests = [ShareRequest(tuple(map(dict, b)), str(s), int(n)) for b, s, n in demand["requests"]]
         closed = frozenset(demand["closed"])
         if bool(requests) != bool(one.requests) or closed != one.closed:
@@ -483,6 +484,8 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             holdings=list(trials.values()),
             requests=one.requests if now - one.heard_at < _SILENT else (),
             closed=one.closed.union(one.voided),
+            group=one.group,
+            group_weight=_group_weight(one.group),
         )
 
     def _capacity(self) -> dict[str, dict[str, float]]:
@@ -584,6 +587,12 @@ def _limited(demand: Mapping[str, Any], name: str) -> float:
     # Dask finds the limit by its whole name only, if a variable of the environment sets it.
     wanted = float(demand[name])
     return min(wanted, float(dask.config.get(f"dasktune.sharing.max-{name}", wanted)))
+
+
+def _group_weight(group: str) -> float:
+    """Return the weight that the administrator has given to a group; 1 by default."""
+    weights = dask.config.get("dasktune.sharing.groups", None) or {}
+    return max(_LEAST_WEIGHT, float(weights.get(group, 1.0)))
 
 
 def _add(total: dict[str, float], needs: Mapping[str, float]) -> None:

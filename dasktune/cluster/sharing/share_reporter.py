@@ -91,6 +91,8 @@ class ShareReporter:
         The name that users know.
     weight, priority : float
         See :class:`~dasktune.RunConfig`.
+    group : str
+        The `share_group` of :class:`~dasktune.RunConfig`; empty for none.
     waiting : callable
         Returns the trials that wait now.
     enabled : bool, default=True
@@ -106,12 +108,13 @@ class ShareReporter:
         label: str,
         weight: float,
         priority: float,
+        group: str = "",
         waiting: Callable[[], WaitingTrials],
         enabled: bool = True,
     ) -> None:
         self._client = client
         self._name, self._label = name, label
-        self._weight, self._priority = weight, priority
+        self._weight, self._priority, self._group = weight, priority, group
         self._waiting = waiting
         self._enabled = enabled
         #: Number of other experiments on the cluster, as of the last reading.
@@ -142,9 +145,9 @@ class ShareReporter:
     def demand(self) -> dict[str, Any] | None:
         """Return the demand as plain values, for :meth:`SharePlugin.exchange`; None without leases.
 
-        ``label``, ``client``, ``weight`` and ``priority`` say whose demand it is. ``requests`` has
-        the bundles, the placement strategy and the number of the trials that wait. ``closed`` has
-        the addresses of the workers that the experiment cannot use now.
+        ``label``, ``client``, ``weight``, ``priority`` and ``group`` say whose demand it is.
+        ``requests`` has the bundles, the placement strategy and the number of the trials that wait.
+        ``closed`` has the addresses of the workers that the experiment cannot use now.
         """
         if not self._enabled:
             return None
@@ -154,6 +157,7 @@ class ShareReporter:
             "client": self._client.id,
             "weight": self._weight,
             "priority": self._priority,
+            "group": self._group,
             "requests": waiting.plain,
             "closed": list(waiting.closed),
         }

@@ -97,6 +97,7 @@ def demand(name: str, waits: int = 0, **options: Any) -> dict[str, Any]:
         "client": f"client of {name}",
         "weight": 1.0,
         "priority": 0,
+        "group": "",
         "requests": [([CPU], "PACK", waits)] if waits else [],
         "closed": [],
         **options,
@@ -463,6 +464,24 @@ def test_administrators_limit_weights_and_classes_by_variables_of_the_environmen
         two.read("b", waits=8, weight=1e9, priority=5)
     one = two.plugin.experiments["b"]
     assert (one.weight, one.priority) == (2, 0)
+
+
+def test_experiments_of_a_group_have_the_share_that_the_administrator_gives_it() -> None:
+    scheduler = Scheduler(x=8)
+    scheduler.read("a", waits=8, group="g")
+    scheduler.read("b", waits=8, group="g")
+
+    def due() -> list[float]:
+        scheduler.advance(1)
+        scheduler.read("a", waits=8, group="g")
+        scheduler.read("b", waits=8, group="g")
+        scheduler.advance(1)
+        facts = scheduler.read("c", waits=8)["shares"]["experiments"]
+        return [one["due"] for one in sorted(facts, key=lambda one: one["name"])]
+
+    assert due() == [0.25, 0.25, 0.5]
+    with dask.config.set({"dasktune.sharing.groups": {"g": 3}}):
+        assert due() == pytest.approx([0.375, 0.375, 0.25])
 
 
 def test_administrators_can_turn_sharing_off(two: Scheduler) -> None:

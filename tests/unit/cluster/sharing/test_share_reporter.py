@@ -43,7 +43,13 @@ class FakeClient:
 
 def reporter(client: Any, waiting: WaitingTrials | None = None, **options: Any) -> ShareReporter:
     shown = waiting or WaitingTrials(request=None, number=0)
-    facts: dict[str, Any] = {"name": "dasktune-1", "label": "run", "weight": 2.0, "priority": 1.0}
+    facts: dict[str, Any] = {
+        "name": "dasktune-1",
+        "label": "run",
+        "weight": 2.0,
+        "priority": 1.0,
+        "group": "team",
+    }
     return ShareReporter(client, **facts, waiting=lambda: shown, **options)
 
 
@@ -55,6 +61,7 @@ def test_the_demand_has_what_workers_declare_only() -> None:
         "client": "client-1",
         "weight": 2.0,
         "priority": 1.0,
+        "group": "team",
         "requests": [([{}, {"CPU": 1, "GPU": 0.5}], "SPREAD", 3)],
         "closed": ["tcp://a:1"],
     }

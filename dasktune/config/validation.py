@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from math import isfinite
 from numbers import Integral
 from typing import Final
@@ -17,6 +18,7 @@ __all__ = [
     "check_priority",
     "check_seconds",
     "check_weight",
+    "check_share",
     "check_share_group",
     "check_yields_after",
     "is_int",
@@ -82,6 +84,24 @@ def check_priority(value: object, name: str = "priority") -> None:
     """Raise ConfigError unless `value` is the priority of an experiment."""
     priority = None if isinstance(value, bool) else number(value)
     check(priority is not None and isfinite(priority), name, "a finite number", value)
+
+
+def check_share(
+    weight: object,
+    priority: object,
+    yields_after: object,
+    names: Sequence[str] = ("weight", "priority", "yields_after"),
+) -> None:
+    """Raise ConfigError unless one of the values is given, and those that are given are valid."""
+    first, second, third = names
+    is_given = (weight, priority, yields_after) != (None, None, None)
+    check(is_given, first, f"given if {second} and {third} are not", weight)
+    if weight is not None:
+        check_weight(weight, first)
+    if priority is not None:
+        check_priority(priority, second)
+    if yields_after is not None:
+        check_yields_after(yields_after, third)
 
 
 def check_share_group(value: object, name: str = "share_group") -> None:

@@ -317,6 +317,7 @@ class SetShare:
 
     weight: float | None
     priority: float | None
+    yields_after: float | None = None
 
 
 Action = TrialAction | DeleteCheckpoint | EndExperiment | SetShare

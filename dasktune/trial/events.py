@@ -369,6 +369,8 @@ class ShareRequested(OtherEvent):
 
     weight: float | None
     priority: float | None
+    #: None also in journals of earlier versions.
+    yields_after: float | None = None
     time: float
 
 

@@ -552,6 +552,8 @@ class DaskTrialExecutor:
             return
         if action.priority is not None:
             self._dispatcher.set_priority(action.priority)
+        if action.yields_after is not None:
+            self._yielding.yields_after = action.yields_after
         self._share.set_share(weight=action.weight, priority=action.priority)
 
     def _waiting_trials(self, ledger: Ledger, _: int) -> WaitingTrials:

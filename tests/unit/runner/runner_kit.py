@@ -95,7 +95,7 @@ class ScriptedExecutor:
         self.calls.append(("checkpoint", action.trial_id))
 
     def set_share(self, action: SetShare) -> None:
-        self.calls.append(("share", action.weight, action.priority))
+        self.calls.append(("share", action.weight, action.priority, action.yields_after))
 
     def pause_trial(self, action: PauseTrial) -> None:
         self.calls.append(("pause", action.trial_id))

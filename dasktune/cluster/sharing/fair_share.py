@@ -43,8 +43,8 @@ __all__ = [
 
 Amounts = Mapping[str, float]
 
-#: The rank of an experiment in the queue: class, group's share, own share, number.
-_Key = tuple[float, float, float, int]
+#: The rank of an experiment in the queue: class, share of its group with the next trial, number.
+_Rank = tuple[float, float, int]
 
 #: Tolerance of rounding errors: ten shares of 0.1 must fit into 1.
 _EPSILON = 1e-6
@@ -313,10 +313,12 @@ def _largest_step(
 
 
 class _GroupShare:
-    """The share of a group, while the plan is made."""
+    """A group while the plan is made: its share so far, and the order of its experiments."""
 
     def __init__(self, weight: float) -> None:
         self.weight, self.share = weight, 0.0
+        #: The shares of its experiments with the next trial, and their numbers: a heap.
+        self.queue: list[tuple[float, int]] = []
 
 
 class _Allocation:
@@ -363,7 +365,8 @@ class _Planner:
                 allocation.group = groups.setdefault(key, _GroupShare(one.group_weight))
                 # The lag of one that requests nothing is not a reason to wait for the others.
                 allocation.group.share += allocation.share if one.requests else 0.0
-        for group in groups.values():
+        self._groups = list(groups.values())
+        for group in self._groups:
             group.share = max(-_MOST_LAG / _HORIZON, min(_MOST_LAG / _HORIZON, group.share))
         for one in contenders:
             for trial in one.holdings:
@@ -380,42 +383,52 @@ class _Planner:
 
     def plan(self) -> SharePlan:
         """Allocate resources to one trial after another."""
-        queue: list[_Key] = []
+        queue: list[_Rank] = []
         for number, allocation in enumerate(self._allocations):
             self._enqueue(queue, number, allocation)
+        for group in self._groups:
+            self._enqueue_group(queue, group)
         while queue:
-            key = heappop(queue)
-            number = key[-1]
+            number = heappop(queue)[2]
             allocation = self._allocations[number]
-            # Another experiment of the group may have got something since. Shares only grow, so the
-            # first one in the queue whose rank is still right is the next one.
-            if allocation.group is not None and (now := self._rank_of(number, allocation)) > key:
-                heappush(queue, now)
-                continue
+            if allocation.group is not None:
+                # It is still the first one of its group, which has one entry in the queue.
+                heappop(allocation.group.queue)
             if allocation.holdings:
                 self._allocate_holding(allocation)
             else:
                 self._allocate_request(allocation)
             self._enqueue(queue, number, allocation)
+            if allocation.group is not None:
+                self._enqueue_group(queue, allocation.group)
         left = {a: {k: max(0.0, v) for k, v in room.items()} for a, room in self._rooms.items()}
         return SharePlan(self._granted, left, self._startable, self._spread, self._contended)
 
-    def _enqueue(self, queue: list[_Key], number: int, allocation: _Allocation) -> None:
+    def _enqueue(self, queue: list[_Rank], number: int, allocation: _Allocation) -> None:
+        """Add an experiment to the queue, or to that of its group, if it has a next trial."""
         while allocation.requests and (allocation.trials <= 0 or not any(allocation.requests[0].bundles)):
             allocation.next_request()
-        if allocation.holdings or allocation.requests:
-            heappush(queue, self._rank_of(number, allocation))
-
-    def _rank_of(self, number: int, allocation: _Allocation) -> _Key:
-        """Return the rank of an experiment: its class, its group's share, its own share."""
-        if allocation.holdings:
-            size = (1 - _KEPT_BONUS) * self._size_of([held for _, held in allocation.holdings[0]])
+        if not (allocation.holdings or allocation.requests):
+            return
+        share = (allocation.share + self._next_size(allocation)) / allocation.weight
+        if allocation.group is None:
+            heappush(queue, (allocation.rank, share, number))
         else:
-            size = self._size_of(allocation.requests[0].bundles)
-        own = (allocation.share + size) / allocation.weight
-        group = allocation.group
-        all_together = own if group is None else (group.share + size) / group.weight
-        return allocation.rank, all_together, own, number
+            heappush(allocation.group.queue, (share, number))
+
+    def _enqueue_group(self, queue: list[_Rank], group: _GroupShare) -> None:
+        """Add a group to the queue, with the next trial of its first experiment."""
+        if group.queue:
+            number = group.queue[0][1]
+            first = self._allocations[number]
+            share = (group.share + self._next_size(first)) / group.weight
+            heappush(queue, (first.rank, share, number))
+
+    def _next_size(self, allocation: _Allocation) -> float:
+        """Return the share of the next trial; one that holds its resources counts less."""
+        if allocation.holdings:
+            return (1 - _KEPT_BONUS) * self._size_of([held for _, held in allocation.holdings[0]])
+        return self._size_of(allocation.requests[0].bundles)
 
     def _allocate_holding(self, allocation: _Allocation) -> None:
         trial = allocation.holdings.popleft()

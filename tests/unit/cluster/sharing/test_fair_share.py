@@ -426,6 +426,13 @@ def test_what_an_experiment_of_a_group_does_not_request_its_group_gets() -> None
     assert due_shares(capacity["x"], [small, large, other]) == {"small": 1 / 8, "large": 3 / 8, "other": 0.5}
 
 
+def test_within_a_group_shares_count_and_neither_the_size_of_trials_nor_what_is_held() -> None:
+    small = Contender("small", holdings=held(*"xxxxxxx", amount=1), requests=wants(99), group="g")
+    large = Contender("large", requests=wants(99, {"CPU": 2}), group="g")
+    plan = plan_shares({"x": {"CPU": 8}}, [small, large])
+    assert [cpus(plan, one)["x"] for one in ("small", "large")] == [4, 4]
+
+
 def test_an_idle_experiment_of_a_group_does_not_delay_the_others() -> None:
     idle = Contender("idle", lag=-3, group="g")
     mine, other = Contender("mine", requests=wants(9), group="g"), Contender("other", requests=wants(9))

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from math import inf
 from typing import Any, Final, Literal
 
 from dasktune.config.checkpoint_config import CheckpointConfig
@@ -15,7 +16,9 @@ from dasktune.config.validation import (
     check_bool,
     check_priority,
     check_seconds,
+    check_share_group,
     check_weight,
+    check_yields_after,
     is_port,
     is_safe_name,
     is_text,
@@ -131,6 +134,17 @@ class RunConfig:
         declare their resources to Dask; see `declare_resources`. While the experiment runs,
         :meth:`TuneClient.set_share <dasktune.TuneClient.set_share>` and ``dasktune share`` change
         weight and priority.
+    share_group : str, optional
+        A name that several experiments on one cluster have in common, such as that of their user or
+        project. They have the share of one experiment together, of weight 1 unless the cluster's
+        administrator has given the group another one, and divide it by their weights. By default
+        the experiment has a share of its own.
+    yields_after : float, default=inf
+        Seconds for which the experiment may hold more than its share of the cluster while another
+        experiment waits for it. Then trials yield, the ones that began last first: each saves a
+        checkpoint at its next result, leaves its worker, and continues when there is room again.
+        Only trials of a class with ``save_checkpoint`` yield, because they repeat no step. By
+        default the experiment gives room up only as its trials end.
     declare_resources : bool, default=True
         Declare resources of workers to Dask, so that Dask accounts for what trials use: one ``CPU``
         for each thread where a worker declares none, and its GPUs as ``GPU`` where it declares
@@ -193,6 +207,8 @@ class RunConfig:
     workers: WorkerFilter = None
     priority: float = 0
     weight: float = 1.0
+    share_group: str | None = None
+    yields_after: float = inf
     declare_resources: bool = True
     dashboard: bool | int | None = None
     dashboard_controls: bool = False
@@ -221,6 +237,8 @@ class RunConfig:
         check_workers(self.workers)
         check_priority(self.priority)
         check_weight(self.weight)
+        check_share_group(self.share_group)
+        check_yields_after(self.yields_after)
         check_bool("declare_resources", self.declare_resources)
         self._check_servers()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from math import isfinite
 from numbers import Integral
 from typing import Final
@@ -17,12 +18,18 @@ __all__ = [
     "check_priority",
     "check_seconds",
     "check_weight",
+    "check_share",
+    "check_share_group",
+    "check_yields_after",
     "is_int",
     "is_policy",
     "is_safe_name",
     "is_text",
     "normalised_name",
 ]
+
+#: Longest name of a group of experiments. Each demand has it.
+_LONGEST_GROUP: Final = 200
 
 #: A file name that is safe on disks, in URLs, and where fsspec expands ``*``, ``?`` and ``[``: all
 #: characters but ASCII's punctuation, of which only some is safe.
@@ -77,6 +84,36 @@ def check_priority(value: object, name: str = "priority") -> None:
     """Raise ConfigError unless `value` is the priority of an experiment."""
     priority = None if isinstance(value, bool) else number(value)
     check(priority is not None and isfinite(priority), name, "a finite number", value)
+
+
+def check_share(
+    weight: object,
+    priority: object,
+    yields_after: object,
+    names: Sequence[str] = ("weight", "priority", "yields_after"),
+) -> None:
+    """Raise ConfigError unless one of the values is given, and those that are given are valid."""
+    first, second, third = names
+    is_given = (weight, priority, yields_after) != (None, None, None)
+    check(is_given, first, f"given if {second} and {third} are not", weight)
+    if weight is not None:
+        check_weight(weight, first)
+    if priority is not None:
+        check_priority(priority, second)
+    if yields_after is not None:
+        check_yields_after(yields_after, third)
+
+
+def check_share_group(value: object, name: str = "share_group") -> None:
+    """Raise ConfigError unless `value` is the name of a group of experiments, or None."""
+    fits = value is None or (isinstance(value, str) and 0 < len(value) <= _LONGEST_GROUP)
+    check(fits, name, f"None or a text of 1 to {_LONGEST_GROUP} characters", value)
+
+
+def check_yields_after(value: object, name: str = "yields_after") -> None:
+    """Raise ConfigError unless `value` is a number of seconds, or infinity."""
+    seconds = None if isinstance(value, bool) else number(value)
+    check(seconds is not None and seconds >= 0, name, "a number of seconds, at least 0", value)
 
 
 def is_safe_name(name: object) -> bool:

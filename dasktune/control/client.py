@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from http.client import HTTPException
+from math import inf
 from typing import Any, Final, TypedDict, cast
 from urllib.error import HTTPError
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
-from dasktune.config.validation import check_priority, check_weight
+from dasktune.config.validation import check_share
+from dasktune.control.openapi import NEVER
 from dasktune.errors import ControlError, check
 from dasktune.trial.metrics import number
 
@@ -229,28 +231,31 @@ class TuneClient:
         """Let trials start again after :meth:`hold`."""
         return self._command("experiment/release")
 
-    def set_share(self, weight: float | None = None, priority: float | None = None) -> OutcomeInfo:
+    def set_share(
+        self,
+        weight: float | None = None,
+        priority: float | None = None,
+        yields_after: float | None = None,
+    ) -> OutcomeInfo:
         """Change the experiment's share of a cluster on which other experiments run.
 
         The share applies to trials that start from now on, and to later drivers of the experiment.
 
         Parameters
         ----------
-        weight, priority : float, optional
-            The new values, as for :class:`~dasktune.RunConfig`. At least one is needed; the other
-            one stays as it is.
+        weight, priority, yields_after : float, optional
+            The new values, as for :class:`~dasktune.RunConfig`. At least one is needed; the others
+            stay as they are.
 
         Raises
         ------
         ConfigError
             If an argument breaks its rule.
         """
-        check(weight is not None or priority is not None, "weight", "given if priority is not", weight)
-        if weight is not None:
-            check_weight(weight)
-        if priority is not None:
-            check_priority(priority)
-        given = {"weight": number(weight), "priority": number(priority)}
+        check_share(weight, priority, yields_after)
+        # JSON has no infinity.
+        after = NEVER if yields_after == inf else number(yields_after)
+        given = {"weight": number(weight), "priority": number(priority), "yields_after": after}
         return self._command("experiment/share", {k: v for k, v in given.items() if v is not None})
 
     def stop_experiment(self) -> OutcomeInfo:

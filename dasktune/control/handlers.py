@@ -20,6 +20,7 @@ import json
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import asdict
+from math import inf
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -28,7 +29,7 @@ from tornado.web import Application, RequestHandler
 
 from dasktune.control.exposition import CONTENT_TYPE, ExpositionCache, exposition
 from dasktune.control.http_guard import RequestGuard
-from dasktune.control.openapi import LARGEST_PAGE, PREFIX, openapi_document
+from dasktune.control.openapi import LARGEST_PAGE, NEVER, PREFIX, openapi_document
 from dasktune.control.views import as_json, experiment_view, trial_view, trials_view
 from dasktune.errors import ControlError, StorageError
 from dasktune.runner.commands import Commands
@@ -263,8 +264,11 @@ class _ExperimentCommand(_RequestHandler):
 class _Share(_RequestHandler):
     async def post(self) -> None:
         body = self.body()
-        if not body or body.keys() - {"weight", "priority"}:
-            raise _Refused(400, 'the body must be {"weight": ..., "priority": ...} or one of them', "invalid")
+        if not body or body.keys() - {"weight", "priority", "yields_after"}:
+            what = '{"weight": ..., "priority": ..., "yields_after": ...} or some of them'
+            raise _Refused(400, f"the body must be {what}", "invalid")
+        if body.get("yields_after") == NEVER:
+            body["yields_after"] = inf
         await self.do(self._commands.set_share(**body))
 
 

@@ -6,12 +6,15 @@ from typing import Any, Final
 
 from dasktune.trial.status import PublicStatus
 
-__all__ = ["LARGEST_PAGE", "PREFIX", "openapi_document"]
+__all__ = ["LARGEST_PAGE", "NEVER", "PREFIX", "openapi_document"]
 
 PREFIX: Final = "/api/v1"
 
 #: Maximum number of trials in one response.
 LARGEST_PAGE: Final = 1_000
+
+#: An infinite number of seconds, which JSON lacks.
+NEVER: Final = "never"
 
 _TEXT: Final = {"type": "string"}
 _COUNT: Final = {"type": "integer", "minimum": 0}
@@ -92,6 +95,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
         "properties": {
             "weight": {"type": "number", "minimum": 0, "exclusiveMinimum": True},
             "priority": {"type": "number"},
+            "yields_after": {"oneOf": [{"type": "number", "minimum": 0}, {"enum": [NEVER]}]},
         },
     },
     "Nothing": {"type": "object", "additionalProperties": False, "properties": {}},

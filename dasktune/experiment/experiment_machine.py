@@ -60,6 +60,7 @@ from dasktune.trial.actions import (
     StopTrial,
     TrialAction,
     UnpauseTrial,
+    YieldTrial,
 )
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import NO_STATUS_LOG, Trial
@@ -67,7 +68,7 @@ from dasktune.trial.trial import NO_STATUS_LOG, Trial
 __all__ = ["ExperimentMachine", "HandleResult"]
 
 #: The statuses in which the policies decide on a trial's result.
-_DECIDABLE = frozenset({TrialStatus.RUNNING, TrialStatus.SUSPENDING})
+_DECIDABLE = frozenset({TrialStatus.RUNNING, TrialStatus.YIELDING, TrialStatus.SUSPENDING})
 
 
 class HandleResult(NamedTuple):
@@ -315,7 +316,9 @@ class ExperimentMachine:
             case events.HoldRequested() | events.ReleaseRequested():
                 self.state.on_hold = isinstance(event, events.HoldRequested)
             case events.ShareRequested():
-                self._set_share(event.weight, event.priority)
+                self._set_share(event.weight, event.priority, event.yields_after)
+            case events.ShareExceeded():
+                self._yield(self.trials[event.trial_id], event)
             case events.CheckpointLost() | events.CheckpointStored():
                 self._actions += self._checkpoints.on_event(event)
             case events.ClusterChanged():
@@ -537,7 +540,7 @@ class ExperimentMachine:
         """Continue under a new driver, unless a failure ended the experiment and still would."""
         self.state.session = number
         # The new driver's executor has the share of the settings.
-        self._set_share(self.state.weight, self.state.priority)
+        self._set_share(self.state.weight, self.state.priority, self.state.yields_after)
         self._policies.on_session_begin()
         # The last driver's search algorithm will not answer any more.
         self.pending_suggestion.close()
@@ -546,12 +549,20 @@ class ExperimentMachine:
         if not self.is_stopped_by_failure:
             self.state.reopen()
 
-    def _set_share(self, weight: float | None, priority: float | None) -> None:
+    def _set_share(self, weight: float | None, priority: float | None, yields_after: float | None) -> None:
         state = self.state
         state.weight = state.weight if weight is None else weight
         state.priority = state.priority if priority is None else priority
-        if weight is not None or priority is not None:
-            self._actions.append(SetShare(weight=weight, priority=priority))
+        state.yields_after = state.yields_after if yields_after is None else yields_after
+        if (weight, priority, yields_after) != (None, None, None):
+            self._actions.append(SetShare(weight=weight, priority=priority, yields_after=yields_after))
+
+    def _yield(self, trial: Trial, event: events.ShareExceeded) -> None:
+        """Let a trial leave its worker for another experiment, unless it has left it meanwhile."""
+        if trial.incarnation == event.incarnation and trial.status is TrialStatus.RUNNING:
+            trial.pause_reason = event.reason
+            key, incarnation = trial.trial_id, trial.incarnation
+            self._emit(YieldTrial(trial_id=key, incarnation=incarnation, reason=event.reason))
 
     def _reopen(self, trial: Trial, *, fresh: bool) -> None:
         was_final = trial.status.is_final

@@ -41,6 +41,7 @@ class ExperimentState:
     #: The share of the cluster that the user has set at run time; None is that of the settings.
     weight: float | None = None
     priority: float | None = None
+    yields_after: float | None = None
     #: Number of the session of a driver that has taken over; 0 in the first session.
     session: int = 0
 
@@ -89,6 +90,7 @@ class ExperimentState:
             "on_hold": self.on_hold,
             "weight": self.weight,
             "priority": self.priority,
+            "yields_after": self.yields_after,
             "session": self.session,
             **self.trial_index.state_dict(),
         }
@@ -101,6 +103,7 @@ class ExperimentState:
         self.on_hold = state["on_hold"]
         # Snapshots of earlier versions have no share, and those of 0.2.0 have no session.
         self.weight, self.priority = state.get("weight"), state.get("priority")
+        self.yields_after = state.get("yields_after")
         self.session = state.get("session", 0)
         self.trial_index.load_state_dict(state)
         self.stop_reason = state["stop_reason"]

@@ -20,7 +20,15 @@ _ON_A_WORKER = frozenset(
 )
 
 #: Statuses of a trial that is on no worker, or that its worker was already requested to pause.
-_OFF_WORKERS = frozenset({TrialStatus.PENDING, TrialStatus.PAUSED, TrialStatus.PAUSING, TrialStatus.RESIZING})
+_OFF_WORKERS = frozenset(
+    {
+        TrialStatus.PENDING,
+        TrialStatus.PAUSED,
+        TrialStatus.PAUSING,
+        TrialStatus.RESIZING,
+        TrialStatus.YIELDING,
+    }
+)
 
 #: The tag of a trial that the user has added.
 _ADDED = "added"

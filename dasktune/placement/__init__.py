@@ -4,6 +4,7 @@ Pure bookkeeping without a cluster. Dask workers get their resources in ``dasktu
 """
 
 from dasktune.placement.capacity_estimate import CapacityEstimate
+from dasktune.placement.cluster_shares import ClusterShares, ExperimentShare
 from dasktune.placement.ledger import Ledger
 from dasktune.placement.placement import Claim, PlacedBundle, Placement
 from dasktune.placement.worker import NOT_ALLOWED, WorkerCapacity
@@ -12,6 +13,8 @@ __all__ = [
     "NOT_ALLOWED",
     "CapacityEstimate",
     "Claim",
+    "ClusterShares",
+    "ExperimentShare",
     "Ledger",
     "PlacedBundle",
     "Placement",

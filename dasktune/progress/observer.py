@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from dasktune.experiment import ExperimentMachine, HandleResult
+from dasktune.placement import ClusterShares
 from dasktune.progress.display import Display
 from dasktune.progress.progress import Progress
 from dasktune.progress.progress_table import best_line, best_lines, failure_lines, format_brief
@@ -55,6 +56,8 @@ class ProgressObserver:
         The experiment's directory, for the summary.
     offers : callable, optional
         Returns the resources of each worker, by address and then by name of the resource.
+    shares : callable, optional
+        Returns what each experiment on the cluster holds and waits for; None if this one is alone.
     """
 
     def __init__(
@@ -65,12 +68,14 @@ class ProgressObserver:
         verbose: int = 1,
         place: str = "",
         offers: Callable[[], Mapping[str, Mapping[str, float]]] = dict,
+        shares: Callable[[], ClusterShares | None] = lambda: None,
     ) -> None:
         self._display: Display | None = display
         self._trial_counts = trial_counts
         self._verbose = verbose
         self._place = place
         self._offers = offers
+        self._shares = shares
         self._started: float | None = None
         self._finished_before = 0
         self._now = 0.0
@@ -99,7 +104,7 @@ class ProgressObserver:
         display = self._display
         if display is not None and self._started is not None:
             # No trial holds resources any more.
-            progress = replace(self._progress(), usage="")
+            progress = replace(self._progress(), usage="", waits_for="")
             self._try(lambda: display.end(progress, self._trial_counts, list(self._summary())))
         self.close()
 
@@ -128,7 +133,7 @@ class ProgressObserver:
 
     def _progress(self) -> Progress:
         trial_counts = self._trial_counts
-        best = trial_counts.best
+        best, shares = trial_counts.best, self._shares()
         return Progress(
             counts=trial_counts.counts,
             total=trial_counts.total,
@@ -141,6 +146,7 @@ class ProgressObserver:
             stopped_early=trial_counts.stopped_early,
             workers=trial_counts.workers,
             usage=usage_text(trial_counts.held, self._offers()),
+            waits_for="" if shares is None else shares.waiting_text,
         )
 
     def _summary(self) -> Iterator[str]:

@@ -14,6 +14,7 @@ from dasktune.callback.stall import StallWatch
 from dasktune.config import RunConfig
 from dasktune.errors import without_passwords
 from dasktune.experiment import ExperimentMachine, ExperimentSettings
+from dasktune.placement import ClusterShares
 from dasktune.progress.background_stream import BackgroundStream
 from dasktune.progress.choose import choose_mode, open_display
 from dasktune.progress.display import Display
@@ -45,6 +46,7 @@ def open_progress(
     trial_storage: TrialStorage,
     param_space: Mapping[str, Any],
     offers: Callable[[], Mapping[str, Mapping[str, float]]] = dict,
+    shares: Callable[[], ClusterShares | None] = lambda: None,
 ) -> Iterator[list[ProgressObserver]]:
     """Show the progress of an experiment while the context is open.
 
@@ -64,6 +66,8 @@ def open_progress(
         The search space.
     offers : callable, optional
         Returns the resources of each worker, by address and then by name of the resource.
+    shares : callable, optional
+        As for :class:`~dasktune.progress.observer.ProgressObserver`.
 
     Yields
     ------
@@ -83,6 +87,7 @@ def open_progress(
             verbose=run_config.verbose,
             place=_place(trial_storage),
             offers=offers,
+            shares=shares,
         )
         warnings = nullcontext() if display.redirects else _warnings_to(stream)
         # The display ends last: with rich, handlers of the user write above it.
@@ -217,7 +222,8 @@ class ReporterDisplay(Display):
                 count = progress.workers
                 workers = f"Trials run on {count} {plural('worker', count)}" if count else ""
                 usage = f"Resources used: {progress.usage}" if progress.usage else ""
-                lines = (text for text in (*self._sys_info(), usage, workers) if text)
+                waits = f"The experiment {progress.waits_for}" if progress.waits_for else ""
+                lines = (text for text in (*self._sys_info(), usage, workers, waits) if text)
                 self._reporter.report(trial_counts, done, *lines)
 
 

@@ -49,6 +49,8 @@ class Progress:
         The number of workers that run trials.
     usage : str, default=""
         The resources held and available, as `usage_text` formats them.
+    waits_for : str, default=""
+        Which other experiments hold what, while trials wait for them.
     """
 
     counts: Mapping[PublicStatus, int] = field(default_factory=dict)
@@ -62,6 +64,7 @@ class Progress:
     stopped_early: int = 0
     workers: int = 0
     usage: str = ""
+    waits_for: str = ""
 
     @property
     def errors(self) -> int:
@@ -88,7 +91,7 @@ class Progress:
 
 
 def split_usage(progress: Progress) -> tuple[Progress, str]:
-    """Return the progress without its resource usage, and the usage as a separate line.
+    """Return the progress without its resources, and these as a separate line.
 
     Parameters
     ----------
@@ -104,8 +107,9 @@ def split_usage(progress: Progress) -> tuple[Progress, str]:
         return progress, ""
     count = progress.workers
     where = f" on {count} {plural('worker', count)}" if count else ""
-    rest = replace(progress, usage="", workers=0)
-    return rest, printable(f"Resources used: {progress.usage}{where}")
+    waits = f"{_SEPARATOR}{progress.waits_for}" if progress.waits_for else ""
+    rest = replace(progress, usage="", workers=0, waits_for="")
+    return rest, printable(f"Resources used: {progress.usage}{where}{waits}")
 
 
 def render(progress: Progress, width: int | None = None) -> str:
@@ -152,10 +156,12 @@ def _parts(progress: Progress) -> Iterator[tuple[int, str]]:
     if progress.stopped_early:
         yield 9, f"{_SEPARATOR}{progress.stopped_early} stopped early"
     yield 1, f"{_SEPARATOR}{errors} {plural('error', errors)}"
+    if progress.waits_for:
+        yield 10, f"{_SEPARATOR}{progress.waits_for}"
     if progress.workers:
-        yield 10, f"{_SEPARATOR}{progress.workers} {plural('worker', progress.workers)}"
+        yield 11, f"{_SEPARATOR}{progress.workers} {plural('worker', progress.workers)}"
     if progress.usage:
-        yield 11, f"{_SEPARATOR}{progress.usage}"
+        yield 12, f"{_SEPARATOR}{progress.usage}"
     if progress.best_value is not None:
         yield 5, f"{_SEPARATOR}best {progress.metric or 'value'} {progress.best_value:.4g}"
         if progress.best_trial_id:

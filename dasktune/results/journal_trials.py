@@ -211,7 +211,7 @@ def _apply_action(trial: Trial, action: actions.TrialAction, time: float) -> Non
             if action.checkpoint is not None:
                 cut_back(trial, action.checkpoint.iteration)
                 trial.cloned_in = trial.incarnation
-        case actions.PauseTrial() | actions.ResizeTrial() | actions.RecallTrial() | actions.SuspendTrial():
+        case actions.LeaveWorker() | actions.SuspendTrial():
             trial.pause_reason = action.reason
         case actions.ResumeTrial():
             trial.pause_reason = ""

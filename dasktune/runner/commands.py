@@ -25,8 +25,8 @@ from threading import Lock
 from time import perf_counter
 from typing import Any, Final, Protocol, TypeVar
 
-from dasktune.config.validation import check_priority, check_weight
-from dasktune.errors import ConfigError, ControlError, TuneError, check
+from dasktune.config.validation import check_share
+from dasktune.errors import ConfigError, ControlError, TuneError
 from dasktune.experiment import ExperimentMachine
 from dasktune.runner.measurement import RunMeasurement
 from dasktune.runner.ports import Clock
@@ -284,16 +284,21 @@ class Commands:
         """Let trials start again."""
         return self._put(_release)
 
-    def set_share(self, weight: float | None = None, priority: float | None = None) -> Future[CommandOutcome]:
+    def set_share(
+        self,
+        weight: float | None = None,
+        priority: float | None = None,
+        yields_after: float | None = None,
+    ) -> Future[CommandOutcome]:
         """Change the experiment's share of the cluster; later drivers keep it.
 
         Parameters
         ----------
-        weight, priority : float, optional
-            The new values, as for :class:`~dasktune.RunConfig`. At least one is needed; the other
-            one stays as it is.
+        weight, priority, yields_after : float, optional
+            The new values, as for :class:`~dasktune.RunConfig`. At least one is needed; the others
+            stay as they are.
         """
-        return self._put(partial(_set_share, weight=weight, priority=priority))
+        return self._put(partial(_set_share, weight=weight, priority=priority, yields_after=yields_after))
 
     def stop(self, reason: str = "stopped by the user") -> Future[CommandOutcome]:
         """End the experiment: all trials are stopped and count as finished.
@@ -456,13 +461,18 @@ def _release(context: CommandContext) -> _Plan:
     return _Plan(event, "", "trials may start")
 
 
-def _set_share(context: CommandContext, weight: float | None, priority: float | None) -> _Plan:
-    check(weight is not None or priority is not None, "weight", "given if priority is not", weight)
-    if weight is not None:
-        check_weight(weight)
-    if priority is not None:
-        check_priority(priority)
-    new = {"weight": number(weight), "priority": number(priority)}
+def _set_share(
+    context: CommandContext,
+    weight: float | None,
+    priority: float | None,
+    yields_after: float | None,
+) -> _Plan:
+    check_share(weight, priority, yields_after)
+    new = {
+        "weight": number(weight),
+        "priority": number(priority),
+        "yields_after": number(yields_after),
+    }
     state = context.experiment.state
     changed = any(one is not None and getattr(state, name) != one for name, one in new.items())
     event = events.ShareRequested(**new, time=context.clock.now()) if changed else None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dasktune.experiment import ExperimentMachine, HandleResult
+from dasktune.placement import ClusterShares
 from dasktune.trial import actions
 from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import ExecutorEvent, ExperimentEvent
@@ -59,7 +60,7 @@ class TrialExecutor(Protocol):
     reported.
 
     `CheckpointLost` may come at any time. It comes before the `StartFailed` of a trial that was to
-    resume from the checkpoint.
+    resume from the checkpoint. `ShareExceeded` may name a trial that has ended meanwhile.
     """
 
     def has_resources(self, request: PlacementGroupFactory) -> bool:
@@ -67,6 +68,12 @@ class TrialExecutor(Protocol):
 
     def worker_resources(self) -> Mapping[str, Mapping[str, float]]:
         """Return the resources that each worker reported last; empty if they are not known."""
+
+    def cluster_shares(self) -> ClusterShares | None:
+        """Return what each experiment on the cluster holds and waits for; None if it is alone.
+
+        Safe in any thread.
+        """
 
     def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
         """Note how many trials with this request would start now if they had room.

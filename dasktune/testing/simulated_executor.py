@@ -217,6 +217,9 @@ class SimulatedTrialExecutor:
         """Return the resources of each worker; ``{}`` for slots."""
         return self._places.offers()
 
+    def cluster_shares(self) -> None:
+        """Return None: a simulated cluster has one experiment."""
+
     def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
         """Do nothing: a simulated cluster does not scale with demand."""
 

@@ -41,6 +41,7 @@ __all__ = [
     "SuspendTrial",
     "TrialAction",
     "UnpauseTrial",
+    "YieldTrial",
 ]
 
 # The base class of an action determines the port that carries it out: an executor knows
@@ -157,6 +158,19 @@ class RecallTrial(LeaveWorker):
     """Pause the trial because the user has requested it.
 
     The pause may be long, so the checkpoint goes into the storage.
+    """
+
+    save: bool = True
+    reason: str = ""
+    kind: CheckpointKind = CheckpointKind.PERSISTENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YieldTrial(LeaveWorker):
+    """Take the trial off its worker, because its resources are due to another experiment.
+
+    The trial then waits for a place before the other trials. That may take long, so the checkpoint
+    goes into the storage.
     """
 
     save: bool = True
@@ -303,6 +317,7 @@ class SetShare:
 
     weight: float | None
     priority: float | None
+    yields_after: float | None = None
 
 
 Action = TrialAction | DeleteCheckpoint | EndExperiment | SetShare

@@ -31,6 +31,7 @@ __all__ = [
     "RestoreFailed",
     "ResultReported",
     "SessionBegan",
+    "ShareExceeded",
     "ShareRequested",
     "StartFailed",
     "StopRequested",
@@ -368,6 +369,19 @@ class ShareRequested(OtherEvent):
 
     weight: float | None
     priority: float | None
+    #: None also in journals of earlier versions.
+    yields_after: float | None = None
+    time: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareExceeded(OtherEvent):
+    """The experiment has held more than its share for so long that this trial should yield."""
+
+    trial_id: str
+    incarnation: int
+    #: What the driver observed, for the user.
+    reason: str
     time: float
 
 
@@ -394,6 +408,6 @@ class SessionBegan(OtherEvent):
 
 
 #: All events of executors.
-ExecutorEvent = TrialEvent | CheckpointLost | CheckpointStored | ClusterChanged
+ExecutorEvent = TrialEvent | CheckpointLost | CheckpointStored | ClusterChanged | ShareExceeded
 
 ExperimentEvent = TrialEvent | OtherEvent

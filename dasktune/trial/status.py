@@ -49,6 +49,7 @@ class TrialStatus(str, Enum):
     PAUSING = "pausing"
     PAUSED = "paused"
     RESIZING = "resizing"
+    YIELDING = "yielding"
     SUSPENDING = "suspending"
     SUSPENDED = "suspended"
     SHELVING = "shelving"
@@ -93,6 +94,7 @@ ACTIVE = frozenset(
         _S.SAVING,
         _S.PAUSING,
         _S.RESIZING,
+        _S.YIELDING,
         _S.SUSPENDING,
         _S.SHELVING,
         _S.STOPPING,
@@ -109,6 +111,7 @@ PUBLIC: dict[TrialStatus, PublicStatus] = {
     _S.PAUSING: PublicStatus.RUNNING,
     _S.PAUSED: PublicStatus.PAUSED,
     _S.RESIZING: PublicStatus.RUNNING,
+    _S.YIELDING: PublicStatus.RUNNING,
     _S.SUSPENDING: PublicStatus.RUNNING,
     _S.SUSPENDED: PublicStatus.PAUSED,
     _S.SHELVING: PublicStatus.RUNNING,
@@ -165,6 +168,19 @@ TRANSITIONS: dict[tuple[TrialStatus, type[events.TrialEvent] | type[actions.Tria
     (_S.RESIZING, events.ResultReported): _S.RESIZING,
     (_S.RESIZING, events.TrialPaused): _S.PENDING,
     (_S.RESIZING, events.TrialEnded): _S.TERMINATED,
+    # Leaving its worker because its resources are due to another experiment. The trial runs until
+    # the worker receives the pause, and the policies decide on its results. Then it is pending,
+    # before all others.
+    (_S.RUNNING, actions.YieldTrial): _S.YIELDING,
+    (_S.YIELDING, events.CheckpointCommitted): _S.YIELDING,
+    (_S.YIELDING, events.ResultReported): _S.YIELDING,
+    (_S.YIELDING, events.TrialPaused): _S.PENDING,
+    (_S.YIELDING, events.TrialEnded): _S.TERMINATED,
+    (_S.YIELDING, actions.SuspendTrial): _S.SUSPENDING,
+    (_S.YIELDING, actions.PauseTrial): _S.PAUSING,
+    (_S.YIELDING, actions.ResizeTrial): _S.RESIZING,
+    (_S.YIELDING, actions.ExploitTrial): _S.YIELDING,
+    (_S.YIELDING, actions.FailTrial): _S.FAILING,
     # Leaving its worker because the user pauses it. The trial runs until the worker receives the
     # pause, and the policies decide on its results. Only a trial that its scheduler was pausing
     # already (SHELVING) gets no more decisions.
@@ -212,6 +228,7 @@ for _status, _after in (
     (_S.RUNNING, _S.PENDING),
     (_S.SAVING, _S.PENDING),
     (_S.RESIZING, _S.PENDING),
+    (_S.YIELDING, _S.PENDING),
     (_S.PAUSING, _S.PAUSED),
     (_S.SUSPENDING, _S.SUSPENDED),
     (_S.SHELVING, _S.SHELVED),
@@ -220,7 +237,15 @@ for _status, _after in (
 ):
     TRANSITIONS[_status, events.RestoreFailed] = _after
 # Possible at any time on a worker. The experiment decides whether the trial is tried again.
-for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING, _S.PAUSING, _S.RESIZING):
+for _status in (
+    _S.STARTING,
+    _S.RESTORING,
+    _S.RUNNING,
+    _S.SAVING,
+    _S.PAUSING,
+    _S.RESIZING,
+    _S.YIELDING,
+):
     TRANSITIONS[_status, events.TrialFailed] = _S.PENDING
     TRANSITIONS[_status, actions.StopTrial] = _S.STOPPING
 for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING):
@@ -235,7 +260,7 @@ for _leaving, _left in ((_S.SUSPENDING, _S.SUSPENDED), (_S.SHELVING, _S.SHELVED)
     TRANSITIONS[_leaving, events.TrialFailed] = _S.SUSPENDED
     TRANSITIONS[_left, actions.FinishTrial] = _S.TERMINATED
     TRANSITIONS[_left, actions.ChangeRequest] = _left
-for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING, _S.RESIZING):
+for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING, _S.RESIZING, _S.YIELDING):
     TRANSITIONS[_status, events.TrialLost] = _S.PENDING
 for _status in (
     _S.PENDING,

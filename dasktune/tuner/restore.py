@@ -100,9 +100,9 @@ class RestoredExperiment:
     releases : bool, default=True
         Whether paused trials are unpaused and a held experiment is released. False where a driver
         replaces one that died, because no user has requested to continue.
-    share : pair of float or None, default=(None, None)
-        The weight and the priority of the new `run_config` that replace values which the user has
-        set at run time; None keeps these.
+    share : tuple of float or None, default=(None, None, None)
+        The weight, the priority and the `yields_after` of the new `run_config` that replace values
+        which the user has set at run time; None keeps these.
     """
 
     storage: Storage
@@ -117,7 +117,7 @@ class RestoredExperiment:
     dropped: Sequence[CheckpointRecord]
     missed: MissedEvents
     releases: bool = True
-    share: tuple[float | None, float | None] = (None, None)
+    share: tuple[float | None, float | None, float | None] = (None, None, None)
 
     @property
     def name(self) -> str:
@@ -178,9 +178,9 @@ class RestoredExperiment:
                 yield TrialUnpauseRequested(trial_id=key, time=now)
         if self.releases and self.experiment.state.on_hold:
             yield ReleaseRequested(time=now)
-        if self.share != (None, None):
-            weight, priority = self.share
-            yield ShareRequested(weight=weight, priority=priority, time=now)
+        if self.share != (None, None, None):
+            weight, priority, yields_after = self.share
+            yield ShareRequested(weight=weight, priority=priority, yields_after=yields_after, time=now)
 
     def report_end(self, trainable: Any) -> None:
         """Call the callbacks' ``on_experiment_end`` if the last driver died before it did.
@@ -356,7 +356,7 @@ def restore_experiment(
     missed = MissedEvents((run_config or run).callbacks)
     experiment, end, dropped = _replay(then.build, storage, broken, missed)
     tune = tune if tune_config is None else _checked(tune_config, tune)
-    share = (None, None) if run_config is None else _new_share(experiment, run, run_config)
+    share = (None, None, None) if run_config is None else _new_share(experiment, run, run_config)
     run = run if run_config is None else with_score_order(run_config, tune)
     setup = setup_of(tune, run, space)
     if tune_config is not None or run_config is not None:
@@ -381,16 +381,20 @@ def restore_experiment(
 
 def _new_share(
     experiment: ExperimentMachine, then: RunConfig, now: RunConfig
-) -> tuple[float | None, float | None]:
-    """Return the weight and the priority that replace those which the user has set at run time.
+) -> tuple[float | None, float | None, float | None]:
+    """Return the parts of the share that replace those which the user has set at run time.
 
     The later decision stands: these values are replaced only if the user has changed the
     configuration. The driver of a submitted experiment always gives the configuration of its task.
     """
     state = experiment.state
-    weight = now.weight if state.weight is not None and now.weight != then.weight else None
-    priority = now.priority if state.priority is not None and now.priority != then.priority else None
-    return weight, priority
+
+    def changed(name: str) -> float | None:
+        is_set = getattr(state, name) is not None
+        value: float = getattr(now, name)
+        return value if is_set and value != getattr(then, name) else None
+
+    return changed("weight"), changed("priority"), changed("yields_after")
 
 
 def _checked(now: TuneConfig, then: TuneConfig) -> TuneConfig:

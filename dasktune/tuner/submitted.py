@@ -178,7 +178,12 @@ class DetachedExperiment:
         """Let trials start again after :meth:`hold`, and raise the same errors."""
         return self._command("release")
 
-    def set_share(self, weight: float | None = None, priority: float | None = None) -> CommandOutcome:
+    def set_share(
+        self,
+        weight: float | None = None,
+        priority: float | None = None,
+        yields_after: float | None = None,
+    ) -> CommandOutcome:
         """Change the experiment's share of the cluster.
 
         The share applies to trials that start from now on, also after the driver has moved to
@@ -186,9 +191,9 @@ class DetachedExperiment:
 
         Parameters
         ----------
-        weight, priority : float, optional
-            The new values, as for :class:`~dasktune.RunConfig`. At least one is needed; the other
-            one stays as it is.
+        weight, priority, yields_after : float, optional
+            The new values, as for :class:`~dasktune.RunConfig`. At least one is needed; the others
+            stay as they are.
 
         Raises
         ------
@@ -196,7 +201,7 @@ class DetachedExperiment:
             If an argument breaks its rule, the experiment has ended, or the driver does not answer
             within 30 s.
         """
-        return self._command("set_share", weight, priority)
+        return self._command("set_share", weight, priority, yields_after)
 
     def _command(self, name: str, *arguments: Any) -> CommandOutcome:
         if self.status != "running":

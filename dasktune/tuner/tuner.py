@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -290,12 +290,18 @@ class Tuner:
         ):
             signals.raise_again()
             store = self._open_store(storage, name, experiment, lock)
-            displays.enter_context(self._serve_dashboard(experiment, name, storage, environment.clock.now))
+            displays.enter_context(self._serve_dashboard(experiment, name, storage, environment))
             if self._initial_checkpoint is not None:
                 copy_initial_checkpoint(self._initial_checkpoint, store.storage)
             trial_storage = TrialStorage.of(store, trainable_name(self._trainable), self._param_space)
-            offers = environment.executor.worker_resources
-            progress = open_progress(config, experiment, trial_storage, self._param_space, offers)
+            progress = open_progress(
+                config,
+                experiment,
+                trial_storage,
+                self._param_space,
+                offers=environment.executor.worker_resources,
+                shares=environment.executor.cluster_shares,
+            )
             missed = None if self._session is None else self._session.missed
             runner = TrialRunner(
                 experiment,
@@ -538,7 +544,7 @@ class Tuner:
         return experiment_json(name, of, self._tune_config, self._param_space, total)
 
     def _serve_dashboard(
-        self, experiment: ExperimentMachine, name: str, storage: Storage, now: Callable[[], float]
+        self, experiment: ExperimentMachine, name: str, storage: Storage, environment: Environment
     ) -> AbstractContextManager[None]:
         config = self._run_config
 
@@ -549,9 +555,10 @@ class Tuner:
             config.dashboard,
             partial(self._description, experiment, name),
             storage=storage,
-            runner_time=now,
+            runner_time=environment.clock.now,
             announce=config.verbose > 0,
             find_dask=lambda: self._dashboard_page[0] if self._dashboard_page[1] else "",
+            find_shares=environment.executor.cluster_shares,
             commander=commands if config.dashboard_controls else None,
         )
 

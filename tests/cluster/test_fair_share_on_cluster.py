@@ -24,6 +24,7 @@ from cluster_kit import (
     assert_clean,
     driver_settings,
     fitting,
+    journal,
     kill,
     note,
     notes,
@@ -321,6 +322,82 @@ def test_an_experiment_that_may_use_one_worker_only_begins_there(client: Client,
         (tmp_path / "stop-everywhere").touch()
 
 
+def test_experiments_of_a_group_divide_its_share(client: Client, tmp_path: Path) -> None:
+    address, names = client.scheduler.address, ("one", "two", "other")
+    group = {"one": "team", "two": "team", "other": None}
+
+    def due() -> dict[str, float | None]:
+        return {one["name"]: one["due"] for one in read_shares(address, timeout_s=PATIENCE)["experiments"]}
+
+    with contextlib.ExitStack() as running, stopping(tmp_path, *names):
+        for name in names:
+            tuner = endless(tmp_path, address, name, share_group=group[name])
+            running.enter_context(fitting(tuner))
+        until(lambda: min(begun(tmp_path)[name] for name in names) >= 3)
+        # Between two trials one of them may wait for nothing at a moment.
+        until(lambda: due() == {"one": 0.25, "two": 0.25, "other": 0.5})
+        for name in names:
+            (tmp_path / f"stop-{name}").touch()
+
+
+class Steps(tune.Trainable):
+    """Notes each step, and saves how many it has done."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.place, self.name, self.done = Path(config["place"]), config["name"], 0
+        note(self.place, f"{self.name} begins")
+
+    def step(self) -> dict[str, Any]:
+        self.done += 1
+        note(self.place, f"{self.name} {self.trial_id} {self.done}")
+        time.sleep(0.05)
+        return {"x": self.done, "done": (self.place / f"stop-{self.name}").exists()}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        return {"done": self.done}
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        self.done = checkpoint["done"]
+
+
+def test_long_trials_yield_to_an_experiment_that_waits_and_repeat_no_step(
+    client: Client, tmp_path: Path
+) -> None:
+    """Without `yields_after` the second experiment would wait until trials of the first end."""
+    address = client.scheduler.address
+    long = tune.Tuner(
+        Steps,
+        param_space={"place": str(tmp_path), "name": "long"},
+        tune_config=tune.TuneConfig(num_samples=4),
+        run_config=run_config(
+            tmp_path,
+            "long",
+            isolation="thread",
+            dashboard=False,
+            yields_after=0.5,
+            failure_config=tune.FailureConfig(max_failures=0),
+        ),
+        client=address,
+    )
+    with stopping(tmp_path, "long", "short"), fitting(long) as first:
+        until(lambda: begun(tmp_path)["long begins"] == 4)
+        with fitting(endless(tmp_path, address, "short")):
+            until(lambda: begun(tmp_path)["short"] >= 5)
+            (tmp_path / "stop-short").touch()
+        # Those that have yielded continue when there is room again.
+        until(lambda: client.run_on_scheduler(sharing)["leases"] == 4)
+        (tmp_path / "stop-long").touch()
+        assert statuses(first.result(PATIENCE)) == {"TERMINATED"}
+    steps = [one for one in notes(tmp_path) if one.startswith("long ") and one != "long begins"]
+    assert len(steps) == len(set(steps)), "a step has run twice"
+    yielded = journal(tmp_path, "long", event="ShareExceeded")
+    actions = [action for one in yielded for action in one.get("actions", ())]
+    assert actions
+    assert {action["do"] for action in actions} == {"YieldTrial"}
+    assert all("more than its share of the cluster" in action["reason"] for action in actions)
+    assert not journal(tmp_path, "long", event="TrialLost")
+
+
 @pytest.mark.slow
 def test_a_scheduler_that_comes_back_shares_its_cluster_again(fleet: Fleet, tmp_path: Path) -> None:
     fleet.keep(2)
@@ -373,7 +450,7 @@ def test_a_driver_says_whose_trials_it_waits_for(
         until(lambda: begun(tmp_path)["first"] == 4)
         with fitting(tuner("second")):
             try:
-                until(lambda: "share of the cluster: first holds 4 of 4 CPU" in caplog.text)
+                until(lambda: "waits for its share: experiment first holds 4 of 4 CPUs" in caplog.text)
             finally:
                 (tmp_path / "gate-first").touch()
                 (tmp_path / "gate-second").touch()

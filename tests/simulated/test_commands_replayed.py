@@ -20,7 +20,7 @@ from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.json_lines import decode, encode
 from dasktune.testing import ManualClock, SimulatedTrialExecutor
 from dasktune.trial.actions import SetShare
-from dasktune.trial.events import TimePassed
+from dasktune.trial.events import ExecutorEvent, ShareExceeded, TimePassed
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
 from dasktune.tuner.saved_setup import setup_of
@@ -82,6 +82,24 @@ class RestlessUser:
         pass
 
 
+class BusyCluster(SimulatedTrialExecutor):
+    """A cluster on which the experiment now and then holds more than its share."""
+
+    def __init__(self, experiment: ExperimentMachine, seed: int, **options: Any) -> None:
+        super().__init__(curve, **options)
+        self.experiment, self.draws, self.clock = experiment, random.Random(seed), options["clock"]
+
+    def next_events(self, timeout: float) -> list[ExecutorEvent]:
+        events = [*super().next_events(timeout)]
+        running = list(self.experiment.trial_index.active.values())
+        if running and self.draws.random() < 0.1:
+            trial = self.draws.choice(running)
+            key, incarnation = trial.trial_id, trial.incarnation
+            now = self.clock.now()
+            events.append(ShareExceeded(trial_id=key, incarnation=incarnation, reason="a share", time=now))
+        return events
+
+
 @pytest.fixture(scope="module", params=CASES, ids="-".join)
 def lived(request: pytest.FixtureRequest, quick_bandit: None) -> tuple[Any, Recorder, ExperimentMachine]:
     store, user, clock = Recorder(), RestlessUser(len(str(request.param))), ManualClock()
@@ -89,8 +107,14 @@ def lived(request: pytest.FixtureRequest, quick_bandit: None) -> tuple[Any, Reco
     one_cpu = PlacementGroupFactory([{"CPU": 1}])
     runner = TrialRunner(
         experiment,
-        SimulatedTrialExecutor(
-            curve, clock=clock, workers=[2, 2], start_overhead=1.5, lose=LOSE, saves_on_demand=True
+        BusyCluster(
+            experiment,
+            seed=7,
+            clock=clock,
+            workers=[2, 2],
+            start_overhead=1.5,
+            lose=LOSE,
+            saves_on_demand=True,
         ),
         store=store,
         clock=clock,
@@ -111,7 +135,7 @@ def test_it_comes_to_its_end_and_everybody_has_ended(lived: Any):
     assert not never or lived[0][0] not in ("fifo", "asha"), "a standstill has ended who rested"
     done = {action["do"] for record in store.records for action in record.get("actions", ())}
     assert done & {"RecallTrial", "SuspendTrial"}
-    assert {"ResumeTrial", "SetShare"} <= done
+    assert {"ResumeTrial", "SetShare", "YieldTrial"} <= done
 
 
 def test_who_rests_is_started_by_nobody_but_the_user(lived: Any):
@@ -251,6 +275,7 @@ class SetsShare(Dying):
         self.seen += 1
         if self.seen == 12:
             self.runner.commands.set_share(weight=2, priority=1)
+            self.runner.commands.set_share(yields_after=60)
             self.runner.commands.set_share(weight=3)
         elif experiment.state.weight == 3:
             self.runner.interrupt()
@@ -264,18 +289,25 @@ class SharingExecutor(SimulatedTrialExecutor):
         self.share: dict[str, float] = {}
 
     def set_share(self, action: SetShare) -> None:
-        given = {"weight": action.weight, "priority": action.priority}
+        given = {
+            "weight": action.weight,
+            "priority": action.priority,
+            "yields_after": action.yields_after,
+        }
         self.share |= {name: value for name, value in given.items() if value is not None}
 
 
 @pytest.mark.parametrize(
     ("given", "share"),
     [
-        (None, {"weight": 3.0, "priority": 1.0}),
+        (None, {"weight": 3.0, "priority": 1.0, "yields_after": 60.0}),
         # The same as at the start: what was set at run time is the later decision.
-        ({"weight": 1.5}, {"weight": 3.0, "priority": 1.0}),
-        ({"weight": 4}, {"weight": 4.0, "priority": 1.0}),
-        ({"weight": 1.5, "priority": -2}, {"weight": 3.0, "priority": -2.0}),
+        ({"weight": 1.5}, {"weight": 3.0, "priority": 1.0, "yields_after": 60.0}),
+        ({"weight": 4}, {"weight": 4.0, "priority": 1.0, "yields_after": 60.0}),
+        (
+            {"weight": 1.5, "priority": -2, "yields_after": 5},
+            {"weight": 3.0, "priority": -2.0, "yields_after": 5.0},
+        ),
     ],
 )
 def test_a_restored_experiment_keeps_the_share_that_was_set_last(given: Any, share: dict[str, float]):

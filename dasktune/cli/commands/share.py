@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from math import inf
 from typing import Final
 
 from dasktune.cli.send_command import DriverCommand, add_driver_arguments, send_command
-from dasktune.config.validation import check_priority, check_weight
-from dasktune.errors import check
+from dasktune.config.validation import check_share
 
 __all__ = ["add_arguments", "run"]
 
 _REMEDY: Final = (
     "Name a submitted experiment together with --address. Other drivers need RunConfig(server_port=True) "
-    "to accept commands; Tuner.restore() accepts a RunConfig with another weight and priority."
+    "to accept commands; Tuner.restore() accepts a RunConfig with another share."
 )
 
 
@@ -38,21 +38,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "one; write --priority=-1 for a negative one (default: unchanged)"
         ),
     )
+    parser.add_argument(
+        "--yields-after",
+        type=_seconds,
+        metavar="SECONDS",
+        help=(
+            "how long the experiment may hold more than its share while others wait, before trials that "
+            'can save leave their workers; "never" for no such limit (default: unchanged)'
+        ),
+    )
+
+
+def _seconds(text: str) -> float:
+    return inf if text == "never" else float(text)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Send the driver the new share."""
-    weight, priority = arguments.weight, arguments.priority
-    check(weight is not None or priority is not None, "--weight", "given if --priority is not", weight)
-    if weight is not None:
-        check_weight(weight, "--weight")
-    if priority is not None:
-        check_priority(priority, "--priority")
-    values = {"weight": weight, "priority": priority}
+    weight, priority, after = arguments.weight, arguments.priority, arguments.yields_after
+    check_share(weight, priority, after, ("--weight", "--priority", "--yields-after"))
+    values = {"weight": weight, "priority": priority, "yields_after": after}
     shown = " and ".join(f"{name} {value:g}" for name, value in values.items() if value is not None)
     command = DriverCommand(
-        to_submitted=lambda one: one.set_share(weight, priority),
-        to_server=lambda one: one.set_share(weight, priority),
+        to_submitted=lambda one: one.set_share(weight, priority, after),
+        to_server=lambda one: one.set_share(weight, priority, after),
         done=f"now has {shown}",
         remedy=_REMEDY,
     )

@@ -81,8 +81,9 @@ class DispatcherSettings:
     several trials, one after another. `leases` is whether actors reserve Dask resources.
     `memory_limit` is the largest checkpoint, in bytes, that is kept in the workers' memory; 0 keeps
     none there. `weight` and `label`, the name that users know, are for the fair share of the
-    cluster. With `disk_first` none is kept there while all workers are on one machine. The
-    fields that have a comment are not settings of the user.
+    cluster, as are the user's `yields_after` and `share_group`. With `disk_first` no checkpoint is
+    kept in memory while all workers are on one machine. The fields that have a comment are not
+    settings of the user.
     """
 
     name: str
@@ -96,6 +97,10 @@ class DispatcherSettings:
     priority: float = 0
     weight: float = 1.0
     label: str = ""
+    yields_after: float = inf
+    share_group: str = ""
+    #: Whether a trial that is paused at its next result loses no step: its class can save.
+    can_save: bool = False
     #: How long a worker may take to create an actor. A slow worker gets longer the next time, also
     #: for the two limits below; see `StartPacer`.
     open_timeout: float = 15.0
@@ -268,14 +273,15 @@ class TrialDispatcher:
             self._spawn(self._fetch_checkpoint(run, link))
         self._assign_if_ready(run, link)
 
-    def answer(self, run: TrialRun, answer: Answer, at_once: bool = False) -> None:
+    def answer(self, run: TrialRun, answer: Answer, at_once: bool = False, is_patient: bool = False) -> None:
         """Send an answer to a run; ignored if the run has ended.
 
-        With `at_once`, an order to stop interrupts user code at once.
+        With `at_once`, an order to stop interrupts user code at once. With `is_patient`, an order
+        to pause never does.
         """
         link = self._links.get(run.address)
         if link is not None and run.key in link.runs:
-            link.answer(run, answer, at_once=at_once)
+            link.answer(run, answer, at_once=at_once, is_patient=is_patient)
 
     def set_priority(self, priority: float) -> None:
         """Change Dask's priority of the tasks that are submitted from now on."""

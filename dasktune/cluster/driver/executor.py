@@ -33,6 +33,7 @@ from dasktune.cluster.connection.loop_calls import LoopCallQueue
 from dasktune.cluster.driver.dispatcher import DispatcherSettings, TrialDispatcher
 from dasktune.cluster.driver.reservations import Reservations
 from dasktune.cluster.driver.trial_run import TrialRun
+from dasktune.cluster.driver.yielding import YieldChooser
 from dasktune.cluster.membership.ping import Pinger
 from dasktune.cluster.membership.worker_monitor import WorkerMonitor
 from dasktune.cluster.protocol.payload import Payload
@@ -46,7 +47,7 @@ from dasktune.cluster.resources.dropped_workers import DroppedWorkers
 from dasktune.cluster.resources.insufficient import InsufficientResources
 from dasktune.cluster.sharing.share_reporter import ShareReporter, WaitingTrials
 from dasktune.errors import ClusterError
-from dasktune.placement import Ledger, WorkerCapacity
+from dasktune.placement import ClusterShares, Ledger, WorkerCapacity
 from dasktune.runner.ports import Clock
 from dasktune.storage.fs.retry import RetrySchedule
 from dasktune.trainable.reporting.trial_messages import (
@@ -65,6 +66,7 @@ from dasktune.trial.events import (
     CheckpointStored,
     ClusterChanged,
     ExecutorEvent,
+    ShareExceeded,
     StartFailed,
 )
 from dasktune.trial.resources import PlacementGroupFactory
@@ -166,6 +168,7 @@ class DaskTrialExecutor:
         self._backoff = RetrySchedule(inf, seed=settings.name)
         self._dispatcher = self._new_dispatcher(payload)
         self._share = self._new_share()
+        self._yielding = YieldChooser(settings.yields_after, can_save=settings.can_save)
         self._pinger = Pinger(connection.client)
         self._monitor = self._new_monitor(scheduler_wait)
         self._monitor_task: asyncio.Task[None] | None = None
@@ -196,6 +199,7 @@ class DaskTrialExecutor:
             label=self._settings.label,
             weight=self._settings.weight,
             priority=self._settings.priority,
+            group=self._settings.share_group,
             waiting=lambda: self._reservations.with_ledger(self._waiting_trials),
             enabled=self._settings.leases and not self._connection.embedded,
         )
@@ -233,6 +237,10 @@ class DaskTrialExecutor:
     def worker_resources(self) -> Mapping[str, Mapping[str, float]]:
         """Return the resources of the workers as last reported."""
         return self._offers
+
+    def cluster_shares(self) -> ClusterShares | None:
+        """Return the shares of all experiments as of the last reading of the workers."""
+        return self._share.shares
 
     def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
         """Note the request and the number of waiting trials; an adaptive cluster is shown both."""
@@ -279,7 +287,7 @@ class DaskTrialExecutor:
         """End a trial's run, to resume it later, or at once with other resources."""
         in_memory = self._memory_room(action, action.kind)
         answer = PauseAnswer(save=action.save, reason=action.reason, in_memory=in_memory)
-        self._answer(action, answer)
+        self._answer(action, answer, is_patient=isinstance(action, actions.YieldTrial))
 
     def stop_trial(self, action: actions.EndOnWorker) -> None:
         """End a trial on its worker."""
@@ -395,10 +403,17 @@ class DaskTrialExecutor:
             charged=False,
         )
 
-    def _answer(self, action: actions.TrialAction, answer: Answer, *, at_once: bool = False) -> None:
+    def _answer(
+        self,
+        action: actions.TrialAction,
+        answer: Answer,
+        *,
+        at_once: bool = False,
+        is_patient: bool = False,
+    ) -> None:
         run = self._running.get(action.trial_id)
         if run is not None and run.incarnation == action.incarnation:
-            self._loop_calls.call_soon(self._dispatcher.answer, run, answer, at_once)
+            self._loop_calls.call_soon(self._dispatcher.answer, run, answer, at_once, is_patient)
 
     def _memory_room(self, action: actions.TrialAction, kind: CheckpointKind) -> int:
         """Return the largest checkpoint, in bytes, that the trial's worker may keep in memory."""
@@ -407,7 +422,7 @@ class DaskTrialExecutor:
         return self._dispatcher.memory.room(run.address) if in_memory and run is not None else 0
 
     def _count_starts(self, event: ExecutorEvent) -> None:
-        if isinstance(event, CheckpointLost | CheckpointStored | ClusterChanged):
+        if isinstance(event, CheckpointLost | CheckpointStored | ClusterChanged | ShareExceeded):
             return
         if not isinstance(event, StartFailed):
             self._failed_starts = 0
@@ -425,11 +440,8 @@ class DaskTrialExecutor:
             )
 
     def _check_shortage(self, request: PlacementGroupFactory, now: float, ledger: Ledger, _: int) -> None:
-        totals: dict[str, float] = {}
-        for worker in ledger.workers.values():
-            for kind, amount in worker.resources.items():
-                totals[kind] = totals.get(kind, 0) + amount
-        self._insufficient.check(request, ledger, now, holders=self._share.holders(totals))
+        shares = self._share.shares
+        self._insufficient.check(request, ledger, now, share="" if shares is None else shares.waiting_text)
 
     # On the client's loop
 
@@ -483,6 +495,7 @@ class DaskTrialExecutor:
         if self._share.others and self._waiting[0] is not None:
             # There may be room now that was another experiment's.
             self.wake()
+        self._yield_trials()
         if any(worker.status == "unchecked" for worker in admitted.values()):
             self._monitor.read_soon()
         silence = self._settings.heartbeat_timeout
@@ -521,12 +534,26 @@ class DaskTrialExecutor:
             return
         self._demand.show(self._reservations.with_ledger(partial(self._missing_demand, request, count)))
 
+    def _yield_trials(self) -> None:
+        """Report the trials that should yield to another experiment; the experiment decides."""
+        over, seconds = self._share.over
+        now = asyncio.get_running_loop().time()
+        runs = tuple(self._running.values()) if over else ()
+        for run in self._yielding.choose(over, seconds, runs, now):
+            reason = f"the experiment has held more than its share of the cluster for {seconds:.0f} s"
+            event = ShareExceeded(
+                trial_id=run.trial_id, incarnation=run.incarnation, reason=reason, time=self._clock.now()
+            )
+            self._events.put([event])
+
     def _set_share(self, action: actions.SetShare) -> None:
         # After the end the reporter would register the experiment on the scheduler again.
         if self._closed:
             return
         if action.priority is not None:
             self._dispatcher.set_priority(action.priority)
+        if action.yields_after is not None:
+            self._yielding.yields_after = action.yields_after
         self._share.set_share(weight=action.weight, priority=action.priority)
 
     def _waiting_trials(self, ledger: Ledger, _: int) -> WaitingTrials:

@@ -27,6 +27,7 @@ from dasktune.storage.checkpoints.initial import INITIAL_CHECKPOINT
 from dasktune.storage.fs.probe import writes_nothing
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.api.binding import resource_help
+from dasktune.trainable.api.trainable import Trainable
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.actions import RestoreTrial, StartTrial
 from dasktune.trial.resources import PlacementGroupFactory
@@ -119,6 +120,13 @@ class Launch:
         config = with_secrets(self.complete(action.config))
         return spec, dumps_user_code({"config": config}, code=self.run_config.code)
 
+    @property
+    def _can_save(self) -> bool:
+        """Whether the trainable is a class that can save a checkpoint at any result."""
+        of = self.trainable
+        is_class = isinstance(of, type) and issubclass(of, Trainable)
+        return is_class and of.save_checkpoint is not Trainable.save_checkpoint
+
     def dispatcher_settings(self) -> DispatcherSettings:
         """Return the dispatcher's settings, with a name that is unique on the cluster."""
         config = self.run_config
@@ -130,6 +138,9 @@ class Launch:
             reuse_actors=self.reuse_actors,
             priority=config.priority,
             weight=config.weight,
+            yields_after=config.yields_after,
+            share_group=config.share_group or "",
+            can_save=self._can_save,
             label=self.name,
             memory_limit=config.checkpoint_config.pause_limit,
             disk_first=self.storage.is_local and config.checkpoint_config.memory_limit is None,

@@ -180,19 +180,26 @@ class WorkerLink:
         self._unsent.append(run)
         self.wake()
 
-    def answer(self, run: TrialRun, answer: Answer, *, at_once: bool = False) -> None:
+    def answer(
+        self, run: TrialRun, answer: Answer, *, at_once: bool = False, is_patient: bool = False
+    ) -> None:
         """Send an answer to a trial.
 
         With `at_once`, an order to stop interrupts user code at once, and leaves little time for
-        its cleanup.
+        its cleanup. With `is_patient`, user code is never interrupted: it may take any time until
+        its next result, so that no step is lost.
         """
         run.answers.append(answer)
         if isinstance(answer, PauseAnswer | StopAnswer):
             run.order = answer
-            run.escalate_every = min(self._stop_grace, _CLEANUP_SECONDS) if at_once else self._stop_grace
-            run.escalate_at = self._loop.time() + (0.0 if at_once else self._stop_grace)
-            self._stopping[run.key] = run
+            if not is_patient:
+                self._escalate_later(run, at_once=at_once)
         self.wake()
+
+    def _escalate_later(self, run: TrialRun, *, at_once: bool = False) -> None:
+        run.escalate_every = min(self._stop_grace, _CLEANUP_SECONDS) if at_once else self._stop_grace
+        run.escalate_at = self._loop.time() + (0.0 if at_once else self._stop_grace)
+        self._stopping[run.key] = run
 
     def withdraw(self, run: TrialRun) -> None:
         """Pause a run because the driver exits, as if its worker retired."""
@@ -201,6 +208,10 @@ class WorkerLink:
         elif run.order is None:
             run.withdrawn = True
             self.answer(run, PauseAnswer(save=True, reason="the experiment was interrupted"))
+        elif run.key not in self._stopping and not run.end_reported:
+            # Its order to pause was patient. The end of the driver is not.
+            self._escalate_later(run)
+            self.wake()
 
     def mark_lost(self, reason: str, *, charged: bool = True, shared: bool = False) -> None:
         """Mark the worker lost, and end its poll loop and runs. Only the first call counts."""

@@ -62,7 +62,7 @@ class InsufficientResources:
         """Note that a trial runs or can run."""
         self._warned_at = self._impossible_since = None
 
-    def check(self, request: PlacementGroupFactory, ledger: Ledger, now: float, *, holders: str = "") -> None:
+    def check(self, request: PlacementGroupFactory, ledger: Ledger, now: float, *, share: str = "") -> None:
         """Note that a request finds no room although no trial runs; warn or fail if it lasts.
 
         Parameters
@@ -73,8 +73,8 @@ class InsufficientResources:
             The workers.
         now : float
             Seconds on any monotonic clock.
-        holders : str, default=""
-            Which other experiments hold what, if the request waits for this one's share.
+        share : str, default=""
+            Which other experiments hold what, if the request waits for them.
 
         Raises
         ------
@@ -101,8 +101,8 @@ class InsufficientResources:
             self._warned_at = now
             self._warned_of_no_workers = not ledger.workers
             what = "no worker has room for the next trial" if ledger.workers else self._no_workers()
-            if holders and ledger.workers:
-                what = f"the next trial waits for the experiment's share of the cluster: {holders}"
+            if share and ledger.workers:
+                what = f"{what}. The experiment {share}"
             logger.warning("%s; waiting:\n%s%s", what, ledger.table(request), self._advice)
 
     def _no_workers(self) -> str:

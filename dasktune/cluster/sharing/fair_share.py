@@ -14,6 +14,9 @@ CPUs. Each experiment has a *lag*, the share-seconds that it had too little (pos
 (negative). The lag counts against its share, so experiments alternate, and their shares are fair
 over some seconds.
 
+Experiments may form groups. Groups then share as experiments do, and each group's share is divided
+between its experiments by their weights. An experiment without a group is a group by itself.
+
 A request that fits nowhere now reserves room where least is missing. The plan deals that room as if
 it was free, so the trials that hold it are not continued there. What fits elsewhere is still dealt,
 and what is left over may be used by every experiment.
@@ -39,6 +42,9 @@ __all__ = [
 ]
 
 Amounts = Mapping[str, float]
+
+#: The rank of an experiment in the queue: class, share of its group with the next trial, number.
+_Rank = tuple[float, float, int]
 
 #: Tolerance of rounding errors: ten shares of 0.1 must fit into 1.
 _EPSILON = 1e-6
@@ -101,6 +107,10 @@ class Contender(NamedTuple):
         What it waits for.
     closed : frozenset of str
         Addresses of the workers that it cannot use now.
+    group : str
+        The group whose share it divides with others of its class; empty for none.
+    group_weight : float
+        The weight of the group; positive.
     """
 
     name: str
@@ -110,6 +120,8 @@ class Contender(NamedTuple):
     holdings: Sequence[Sequence[tuple[str, Amounts]]] = ()
     requests: Sequence[ShareRequest] = ()
     closed: frozenset[str] = frozenset()
+    group: str = ""
+    group_weight: float = 1.0
 
 
 class SharePlan(NamedTuple):
@@ -212,11 +224,12 @@ def due_shares(totals: Amounts, contenders: Sequence[Contender]) -> dict[str, fl
     for priority in sorted({one.priority for one in contenders}, reverse=True):
         growing = [one for one in contenders if one.priority == priority and one.name in profiles]
         while growing:
-            step = _largest_step(growing, profiles, due, rest)
+            weights = _total_weights(growing)
+            step = _largest_step(growing, weights, profiles, due, rest)
             for one in growing:
-                due[one.name] += step * one.weight
+                due[one.name] += step * weights[one.name]
                 for kind, rate in profiles[one.name].rates.items():
-                    rest[kind] -= step * one.weight * rate
+                    rest[kind] -= step * weights[one.name] * rate
             growing = [
                 one
                 for one in growing
@@ -272,19 +285,40 @@ def _profile(one: Contender, totals: Amounts) -> _Profile | None:
     return _Profile({kind: fraction / largest for kind, fraction in fractions.items()}, most)
 
 
+def _total_weights(contenders: Sequence[Contender]) -> dict[str, float]:
+    """Return each experiment's weight among all: its part of the weight of its group."""
+    sums: dict[str, float] = {}
+    for one in contenders:
+        sums[one.group] = sums.get(one.group, 0.0) + one.weight
+    return {
+        one.name: one.group_weight * one.weight / sums[one.group] if one.group else one.weight
+        for one in contenders
+    }
+
+
 def _largest_step(
     growing: Sequence[Contender],
+    weights: Mapping[str, float],
     profiles: Mapping[str, _Profile],
     due: Amounts,
     rest: Amounts,
 ) -> float:
     """Return how far shares by weight can grow until a demand is met or a resource is used up."""
-    step = min((profiles[one.name].most - due[one.name]) / one.weight for one in growing)
+    step = min((profiles[one.name].most - due[one.name]) / weights[one.name] for one in growing)
     for kind, left in rest.items():
-        speed = sum(one.weight * profiles[one.name].rates.get(kind, 0.0) for one in growing)
+        speed = sum(weights[one.name] * profiles[one.name].rates.get(kind, 0.0) for one in growing)
         if speed > 0:
             step = min(step, left / speed)
     return max(0.0, step)
+
+
+class _GroupShare:
+    """A group while the plan is made: its share so far, and the order of its experiments."""
+
+    def __init__(self, weight: float) -> None:
+        self.weight, self.share = weight, 0.0
+        #: The shares of its experiments with the next trial, and their numbers: a heap.
+        self.queue: list[tuple[float, int]] = []
 
 
 class _Allocation:
@@ -293,11 +327,19 @@ class _Allocation:
     def __init__(self, one: Contender) -> None:
         self.name, self.weight, self.rank = one.name, one.weight, -one.priority
         self.share = -one.lag / _HORIZON
+        #: What the experiments of its group and class have together so far.
+        self.group: _GroupShare | None = None
         self.closed = one.closed
         self.holdings = deque(one.holdings)
         self.requests = deque(one.requests)
         #: Number of trials that are still to be dealt of the first request.
         self.trials = self.requests[0].trials if self.requests else 0
+
+    def add(self, share: float) -> None:
+        """Count what was dealt to the experiment."""
+        self.share += share
+        if self.group is not None:
+            self.group.share += share
 
     def next_request(self) -> None:
         """Continue with the next request."""
@@ -316,6 +358,16 @@ class _Planner:
         self._free = {address: dict(room) for address, room in self._rooms.items()}
         self._totals = _sum_of(capacity.values())
         self._allocations = [_Allocation(one) for one in contenders]
+        groups: dict[tuple[float, str], _GroupShare] = {}
+        for one, allocation in zip(contenders, self._allocations, strict=True):
+            if one.group:
+                key = one.priority, one.group
+                allocation.group = groups.setdefault(key, _GroupShare(one.group_weight))
+                # The lag of one that requests nothing is not a reason to wait for the others.
+                allocation.group.share += allocation.share if one.requests else 0.0
+        self._groups = list(groups.values())
+        for group in self._groups:
+            group.share = max(-_MOST_LAG / _HORIZON, min(_MOST_LAG / _HORIZON, group.share))
         for one in contenders:
             for trial in one.holdings:
                 for address, held in trial:
@@ -331,30 +383,52 @@ class _Planner:
 
     def plan(self) -> SharePlan:
         """Allocate resources to one trial after another."""
-        queue: list[tuple[float, float, int]] = []
+        queue: list[_Rank] = []
         for number, allocation in enumerate(self._allocations):
             self._enqueue(queue, number, allocation)
+        for group in self._groups:
+            self._enqueue_group(queue, group)
         while queue:
             number = heappop(queue)[2]
             allocation = self._allocations[number]
+            if allocation.group is not None:
+                # It is still the first one of its group, which has one entry in the queue.
+                heappop(allocation.group.queue)
             if allocation.holdings:
                 self._allocate_holding(allocation)
             else:
                 self._allocate_request(allocation)
             self._enqueue(queue, number, allocation)
+            if allocation.group is not None:
+                self._enqueue_group(queue, allocation.group)
         left = {a: {k: max(0.0, v) for k, v in room.items()} for a, room in self._rooms.items()}
         return SharePlan(self._granted, left, self._startable, self._spread, self._contended)
 
-    def _enqueue(self, queue: list[tuple[float, float, int]], number: int, allocation: _Allocation) -> None:
+    def _enqueue(self, queue: list[_Rank], number: int, allocation: _Allocation) -> None:
+        """Add an experiment to the queue, or to that of its group, if it has a next trial."""
         while allocation.requests and (allocation.trials <= 0 or not any(allocation.requests[0].bundles)):
             allocation.next_request()
-        if allocation.holdings:
-            size = (1 - _KEPT_BONUS) * self._size_of([held for _, held in allocation.holdings[0]])
-        elif allocation.requests:
-            size = self._size_of(allocation.requests[0].bundles)
-        else:
+        if not (allocation.holdings or allocation.requests):
             return
-        heappush(queue, (allocation.rank, (allocation.share + size) / allocation.weight, number))
+        share = (allocation.share + self._next_size(allocation)) / allocation.weight
+        if allocation.group is None:
+            heappush(queue, (allocation.rank, share, number))
+        else:
+            heappush(allocation.group.queue, (share, number))
+
+    def _enqueue_group(self, queue: list[_Rank], group: _GroupShare) -> None:
+        """Add a group to the queue, with the next trial of its first experiment."""
+        if group.queue:
+            number = group.queue[0][1]
+            first = self._allocations[number]
+            share = (group.share + self._next_size(first)) / group.weight
+            heappush(queue, (first.rank, share, number))
+
+    def _next_size(self, allocation: _Allocation) -> float:
+        """Return the share of the next trial; one that holds its resources counts less."""
+        if allocation.holdings:
+            return (1 - _KEPT_BONUS) * self._size_of([held for _, held in allocation.holdings[0]])
+        return self._size_of(allocation.requests[0].bundles)
 
     def _allocate_holding(self, allocation: _Allocation) -> None:
         trial = allocation.holdings.popleft()
@@ -362,7 +436,7 @@ class _Planner:
             for address, held in trial:
                 _take(self._rooms[address], held)
                 self._grant(allocation.name, address, held)
-            allocation.share += self._size_of([held for _, held in trial])
+            allocation.add(self._size_of([held for _, held in trial]))
 
     def _allocate_request(self, allocation: _Allocation) -> None:
         request = allocation.requests[0]
@@ -382,7 +456,7 @@ class _Planner:
             self._startable[allocation.name].update(places)
             if len(places) > 1:
                 self._spread[allocation.name].append(places)
-        allocation.share += self._size_of(request.bundles)
+        allocation.add(self._size_of(request.bundles))
         allocation.trials -= 1
         if len(found) > 1 and request.trials - allocation.trials >= _MOST_SPREAD:
             allocation.next_request()

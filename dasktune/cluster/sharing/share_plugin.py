@@ -18,7 +18,7 @@ the driver hangs. Room that a driver has not used for 2 s is therefore not reser
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from time import monotonic, perf_counter
 from typing import Any, NamedTuple
 
@@ -42,7 +42,7 @@ logger = logging.getLogger("distributed.dasktune")
 
 #: Version of the calls between drivers and the plugin. Experiments of different versions do not
 #: share by plan; each sees what the others hold as used.
-PROTOCOL = 1
+PROTOCOL = 2
 
 #: The plugin's name on the scheduler.
 PLUGIN_NAME = f"dasktune-share-{PROTOCOL}"
@@ -68,8 +68,11 @@ _VOID = 10.0
 #: been suspended meanwhile.
 _LONGEST_SUM = 2.0
 
-#: Largest number of other experiments that are named in an answer.
-_MOST_HOLDERS = 3
+#: Seconds for which a summary is used again. All drivers read it.
+_SUMMARY_AGE = 0.5
+
+#: Largest number of experiments in an answer, those with the largest shares.
+_MOST_LISTED = 20
 
 _LEAST_WEIGHT = 1e-6
 
@@ -110,7 +113,7 @@ class _SharingExperiment:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.label = self.client = ""
+        self.label = self.client = self.group = ""
         self.weight, self.priority = 1.0, 0.0
         self.requests: list[ShareRequest] = []
         self.closed: frozenset[str] = frozenset()
@@ -119,6 +122,8 @@ class _SharingExperiment:
         #: The lag, and the shares that are due and held since the lag was computed.
         self.lag = self.due = self.held = 0.0
         self.planned = _Planned()
+        #: Since when it has held more than is due to it, and than it may on some worker; else None.
+        self.over_since: float | None = None
         #: Whether a notification has been sent since the last call.
         self.is_notified = False
         #: Since when each worker has had room for a trial that the driver has not started.
@@ -213,6 +218,8 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         self._totals: dict[str, float] = {}
         self._planned_at = self._summed_at = -_FORGOTTEN
         self._last_seconds = 0.0
+        #: When the last summary for drivers was made, and what it has.
+        self._summary: tuple[float, dict[str, float], dict[str, dict[str, Any]]] = (-_FORGOTTEN, {}, {})
         #: Whether a lease, a demand or a worker has changed since the last plan.
         self._has_changed = False
         self._is_scheduled = False
@@ -308,8 +315,11 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         Returns
         -------
         dict
-            ``others``: the number of other experiments. ``holders``: the names of other experiments
-            and what they hold, if there is not room for all.
+            ``others``: the number of other experiments. ``shares``: the shares as in
+            :meth:`summary`, at most half a second old; None without other experiments. It lists at
+            most 20 experiments, and ``is_own`` is true for the one that asks. ``over``: the
+            addresses of the workers where the experiment holds what is due to others, and for how
+            many seconds it has held too much.
         """
         self.calls += 1
         try:
@@ -317,18 +327,19 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             one.is_notified = False
             others = self._others(one)
             if not others:
-                self.plan, one.lag = None, 0.0
+                self.plan, one.lag, one.over_since = None, 0.0, None
                 one.unused.clear()
             elif self._is_plan_due():
                 self._make_plan(asker=one)
             elif self._has_changed:
                 self._note_change()
-            holders = [] if self.plan is None else self._holders(others)
+            shares = self._shares_for(name) if others else None
+            over = self._over(one) if others else ([], 0.0)
         except Exception:
             # A bug here must not disturb the driver. It uses whatever is free.
             logger.exception("the cluster could not be shared between experiments")
-            self.plan, others, holders = None, [], []
-        return {"others": len(others), "holders": holders}
+            self.plan, others, shares, over = None, [], None, ([], 0.0)
+        return {"others": len(others), "shares": shares, "over": over}
 
     def withheld(self, name: str, worker: Any, used: Mapping[str, float]) -> dict[str, float]:
         """Return what a worker has free that is reserved for other experiments.
@@ -375,11 +386,16 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             trials that wait (``waiting``), and for how many seconds some have waited
             (``waiting_s``), None if none waits.
         """
+        totals, shown = self._summarize()
+        return {"totals": totals, "experiments": list(shown.values())}
+
+    def _summarize(self) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
+        """Return the resources of the cluster, and the facts of each experiment by unique name."""
         now = self._timer()
         totals: dict[str, float] = {}
         for room in self._capacity().values():
             _add(totals, room)
-        shown = []
+        shown = {}
         for one in self.experiments.values():
             is_silent = now - one.heard_at > _SILENT
             if is_silent and one.name not in self.leases:
@@ -388,19 +404,36 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             held: dict[str, float] = {}
             for lease in self.leases.get(one.name, {}).values():
                 _add(held, lease.needs)
-            shown.append(
-                {
-                    "name": one.label,
-                    "weight": one.weight,
-                    "priority": one.priority,
-                    "held": held,
-                    "share": dominant_share(held, totals),
-                    "due": None if self.plan is None else one.due,
-                    "waiting": waiting,
-                    "waiting_s": now - one.waits_since if waiting else None,
-                }
-            )
-        return {"totals": totals, "experiments": shown}
+            shown[one.name] = {
+                "name": one.label,
+                "weight": one.weight,
+                "priority": one.priority,
+                "held": held,
+                "share": dominant_share(held, totals),
+                "due": None if self.plan is None else one.due,
+                "waiting": waiting,
+                "waiting_s": now - one.waits_since if waiting else None,
+            }
+        return totals, shown
+
+    def _shares_for(self, name: str) -> dict[str, Any]:
+        """Return the shares for an experiment.
+
+        They are not computed for each call: with many leases that takes milliseconds.
+        """
+        now = self._timer()
+        made_at, totals, shown = self._summary
+        if now - made_at > _SUMMARY_AGE or name not in shown:
+            totals, shown = self._summarize()
+            self._summary = now, totals, shown
+        order = sorted(shown, key=lambda one: -shown[one]["share"])
+        listed = order[:_MOST_LISTED]
+        if name not in listed:
+            listed[-1] = name
+        return {
+            "totals": totals,
+            "experiments": [{**shown[one], "is_own": one == name} for one in listed],
+        }
 
     def _take_demand(self, name: str, demand: Mapping[str, Any]) -> _SharingExperiment:
         one = self.experiments.get(name)
@@ -413,6 +446,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         one.label, one.client = str(demand["label"]), str(demand["client"])
         one.weight = max(_LEAST_WEIGHT, _limited(demand, "weight"))
         one.priority = _limited(demand, "priority")
+        one.group = str(demand["group"])
         requests = [ShareRequest(tuple(map(dict, b)), str(s), int(n)) for b, s, n in demand["requests"]]
         closed = frozenset(demand["closed"])
         if bool(requests) != bool(one.requests) or closed != one.closed:
@@ -441,16 +475,6 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
     def _forget(self, name: str) -> None:
         if self.experiments.pop(name, None) is not None:
             self._note_change()
-
-    def _holders(self, others: Iterable[_SharingExperiment]) -> list[tuple[str, dict[str, float]]]:
-        found = []
-        for one in sorted(others, key=lambda one: -one.held)[:_MOST_HOLDERS]:
-            held: dict[str, float] = {}
-            for lease in self.leases.get(one.name, {}).values():
-                _add(held, lease.needs)
-            if held:
-                found.append((one.label, held))
-        return found
 
     # Plans
 
@@ -524,6 +548,8 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             holdings=list(trials.values()),
             requests=one.requests if now - one.heard_at < _SILENT else (),
             closed=one.closed.union(one.voided),
+            group=one.group,
+            group_weight=_group_weight(one.group),
         )
 
     def _capacity(self) -> dict[str, dict[str, float]]:
@@ -581,9 +607,28 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             before = one.planned
             startable = set() if plan is None else plan.startable[one.name]
             one.planned = _Planned(self.plan is not None, startable, self._excess(one))
+            if not one.planned.excess or one.held <= one.due + _EPSILON:
+                one.over_since = None
+            elif one.over_since is None:
+                one.over_since = self._timer()
             if one is not asker and not one.is_notified and one.planned.is_news(before):
                 one.is_notified = True
                 self.scheduler.log_event(one.name, {"kind": "share-changed"})
+
+    def _over(self, one: _SharingExperiment) -> tuple[list[str], float]:
+        """Return the workers where trials should yield, and for how long it has held too much.
+
+        The plan may give the others more than is due to them for a while, because they have waited.
+        Trials that yield bring the experiment down to what is due to it, and not below.
+        """
+        if one.over_since is None:
+            return [], 0.0
+        addresses, share = [], one.held
+        for address, over in one.planned.excess.items():
+            if share > one.due + _EPSILON:
+                addresses.append(address)
+            share -= dominant_share(over, self._totals)
+        return addresses, self._timer() - one.over_since
 
     def _excess(self, one: _SharingExperiment) -> dict[str, dict[str, float]]:
         """Return what an experiment holds above what it may hold, by address."""
@@ -606,6 +651,12 @@ def _limited(demand: Mapping[str, Any], name: str) -> float:
     # Dask finds the limit by its whole name only, if a variable of the environment sets it.
     wanted = float(demand[name])
     return min(wanted, float(dask.config.get(f"dasktune.sharing.max-{name}", wanted)))
+
+
+def _group_weight(group: str) -> float:
+    """Return the weight that the administrator has given to a group; 1 by default."""
+    weights = dask.config.get("dasktune.sharing.groups", None) or {}
+    return max(_LEAST_WEIGHT, float(weights.get(group, 1.0)))
 
 
 def _add(total: dict[str, float], needs: Mapping[str, float]) -> None:

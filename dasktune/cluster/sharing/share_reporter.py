@@ -4,8 +4,8 @@ The demand is part of the reading of the workers, so an experiment that is alone
 makes no additional call. If there are others, the begin and the end of waiting are reported at
 once, by a small call.
 
-All methods run on the client's event loop, except that the runner's thread may call `holders` and
-read `others`. The loop replaces both values as a whole.
+All methods run on the client's event loop, except that other threads may read `others` and
+`shares`. The loop replaces both values as a whole.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from distributed import Client
 
 from dasktune.cluster.sharing import fair_share, share_plugin
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME, SharePlugin
+from dasktune.placement import ClusterShares
 from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = ["ShareReporter", "WaitingTrials"]
@@ -90,6 +91,8 @@ class ShareReporter:
         The name that users know.
     weight, priority : float
         See :class:`~dasktune.RunConfig`.
+    group : str
+        The `share_group` of :class:`~dasktune.RunConfig`; empty for none.
     waiting : callable
         Returns the trials that wait now.
     enabled : bool, default=True
@@ -105,18 +108,22 @@ class ShareReporter:
         label: str,
         weight: float,
         priority: float,
+        group: str = "",
         waiting: Callable[[], WaitingTrials],
         enabled: bool = True,
     ) -> None:
         self._client = client
         self._name, self._label = name, label
-        self._weight, self._priority = weight, priority
+        self._weight, self._priority, self._group = weight, priority, group
         self._waiting = waiting
         self._enabled = enabled
         #: Number of other experiments on the cluster, as of the last reading.
         self.others = 0
-        #: Names of other experiments and what they hold, while this one waits for its share.
-        self._holders: list[tuple[str, dict[str, float]]] = []
+        #: The shares of all experiments as of the last reading; None without other experiments.
+        self.shares: ClusterShares | None = None
+        #: The workers where it holds what is due to others, and for how many seconds it holds too
+        #: much, as of the last reading.
+        self.over: tuple[Sequence[str], float] = ((), 0.0)
         self._has_news = False
         self._task: asyncio.Task[None] | None = None
         #: When the plugin may be registered again, on the loop's clock.
@@ -138,9 +145,9 @@ class ShareReporter:
     def demand(self) -> dict[str, Any] | None:
         """Return the demand as plain values, for :meth:`SharePlugin.exchange`; None without leases.
 
-        ``label``, ``client``, ``weight`` and ``priority`` say whose demand it is. ``requests`` has
-        the bundles, the placement strategy and the number of the trials that wait. ``closed`` has
-        the addresses of the workers that the experiment cannot use now.
+        ``label``, ``client``, ``weight``, ``priority`` and ``group`` say whose demand it is.
+        ``requests`` has the bundles, the placement strategy and the number of the trials that wait.
+        ``closed`` has the addresses of the workers that the experiment cannot use now.
         """
         if not self._enabled:
             return None
@@ -150,6 +157,7 @@ class ShareReporter:
             "client": self._client.id,
             "weight": self._weight,
             "priority": self._priority,
+            "group": self._group,
             "requests": waiting.plain,
             "closed": list(waiting.closed),
         }
@@ -161,7 +169,9 @@ class ShareReporter:
         experiments that find it on the scheduler do not send it again.
         """
         self.others = 0 if answer is None else int(answer["others"])
-        self._holders = [] if answer is None else [(name, held) for name, held in answer["holders"]]
+        shares = None if answer is None else answer["shares"]
+        self.shares = None if shares is None else ClusterShares.from_plain(**shares)
+        self.over = ((), 0.0) if answer is None else answer["over"]
         if answer is not None or not self._enabled:
             return
         loop = asyncio.get_running_loop()
@@ -194,19 +204,6 @@ class ShareReporter:
                 task.cancel()
         if self.others and self._client.status == "running":
             await self._note(None)
-
-    def holders(self, totals: Mapping[str, float]) -> str:
-        """Return which other experiments hold what, while this one waits for its share.
-
-        Parameters
-        ----------
-        totals : mapping
-            The resources of the whole cluster.
-        """
-        return ", ".join(
-            f"{label} holds " + " and ".join(f"{held[k]:g} of {totals[k]:g} {k}" for k in held if k in totals)
-            for label, held in self._holders
-        )
 
     async def _report(self) -> None:
         while self._has_news:

@@ -216,7 +216,7 @@ def _change(  # noqa: C901, PLR0912, PLR0915 - one case for each action
             trial.paused_by_user, trial.reason = True, _short(action.reason)
         case actions.ResumeTrial():
             trial.paused_by_user, trial.reason = False, ""
-        case actions.PauseTrial() | actions.ResizeTrial() | actions.FailTrial():
+        case actions.PauseTrial() | actions.ResizeTrial() | actions.YieldTrial() | actions.FailTrial():
             trial.reason = _short(action.reason)
         case actions.StopTrial():
             _stop(experiment, trial, action.reason)

@@ -11,6 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from dasktune.control.secret_notice import secret_notice
+from dasktune.placement import ClusterShares
 from dasktune.progress.background_stream import print_promptly
 from dasktune.runner.commands import Commands
 from dasktune.storage.fs.storage import Storage
@@ -37,6 +38,7 @@ def serve_dashboard(
     announce: bool = True,
     commander: Callable[[], Commands | None] | None = None,
     find_dask: Callable[[], str] = str,
+    find_shares: Callable[[], ClusterShares | None] = lambda: None,
 ) -> Iterator[None]:
     """Serve the dashboard of an experiment while the context is open.
 
@@ -59,10 +61,13 @@ def serve_dashboard(
         link with the token is always shown to the user (see `secret_notice`).
     find_dask : callable, optional
         Returns the address of a page of Dask's own dashboard; empty while it is unknown.
+    find_shares : callable, optional
+        Returns what each experiment on the cluster holds and waits for; None if this one is alone.
     """
     feed, server = None, None
     if wanted:
-        feed, server = _start(wanted, describe, storage, runner_time, commander, find_dask)
+        found = {"find_dask": find_dask, "find_shares": find_shares}
+        feed, server = _start(wanted, describe, storage, runner_time, commander, found)
     notice: AbstractContextManager[None] = nullcontext()
     if server is not None and server.link != server.url:
         notice = secret_notice(sys.stderr, "Dashboard", server.link)
@@ -84,7 +89,7 @@ def _start(
     storage: Storage,
     runner_time: Callable[[], float],
     commander: Callable[[], Commands | None] | None,
-    find_dask: Callable[[], str],
+    found: Mapping[str, Callable[[], Any]],
 ) -> tuple[DriverFeed, WebServer] | tuple[None, None]:
     try:
         # Imported here: Bokeh takes half a second.
@@ -97,7 +102,7 @@ def _start(
 
         spec = describe()
         feed = DriverFeed(JournalFollower(storage), runner_time)
-        live = LiveExperiment(partial(empty_projection, spec), feed, find_dask=find_dask)
+        live = LiveExperiment(partial(empty_projection, spec), feed, **found)
         server = WebServer(
             SingleExperiment(live), port=_PORT if wanted is True else wanted, commander=commander
         )

@@ -18,6 +18,7 @@ from dasktune.dashboard.server.cpu_budget import CpuBudget
 from dasktune.dashboard.server.diff import RenderedFigure
 from dasktune.dashboard.server.feed import DriverFeed, Feed
 from dasktune.dashboard.server.importance_ranking import ImportanceRanking
+from dasktune.placement import ClusterShares
 
 __all__ = ["LiveExperiment"]
 
@@ -55,6 +56,9 @@ class LiveExperiment:
         Returns seconds.
     find_dask : callable, optional
         Returns the address of a page of Dask's dashboard; empty while it is unknown.
+    find_shares : callable, optional
+        Returns what each experiment on the cluster holds and waits for; None if this one is alone.
+        The driver has read it, so a call costs nothing.
 
     Attributes
     ----------
@@ -64,6 +68,9 @@ class LiveExperiment:
         Held while records are applied and while figures read the projection.
     cpu_budget : CpuBudget
         The processor time spent on this experiment.
+    shares : ClusterShares or None
+        The shares of the experiments on the cluster, read again once in a second of the run; None
+        if this one is alone or has ended. Read it only while `lock` is held.
     """
 
     def __init__(
@@ -72,9 +79,13 @@ class LiveExperiment:
         feed: Feed,
         clock: Callable[[], float] = time.monotonic,
         find_dask: Callable[[], str] = str,
+        find_shares: Callable[[], ClusterShares | None] = lambda: None,
     ) -> None:
         self._new_projection, self._feed, self._clock = new_projection, feed, clock
-        self._find_dask = find_dask
+        self._find_dask, self._find_shares = find_dask, find_shares
+        self.shares: ClusterShares | None = None
+        #: The second of the run in which `shares` was read. Then the figures change anyway.
+        self._shares_at = -1
         self.cpu_budget = CpuBudget()
         self.projection = new_projection()
         self.density, self.ranking = Density(), ImportanceRanking()
@@ -132,7 +143,7 @@ class LiveExperiment:
         """A key that is equal for two moments at which all figures look the same."""
         projection, number = self.projection, self.ranking.generation
         elapsed = int(projection.elapsed)
-        return id(projection), projection.version, elapsed, self.state, number, self.dask
+        return id(projection), projection.version, elapsed, self.state, number, self.dask, self.shares
 
     def poll(self) -> bool:
         """Apply new records; return whether more records may be available already.
@@ -158,7 +169,15 @@ class LiveExperiment:
             self._records, self.has_caught_up = None, True
             if self._feed.now is not None:
                 self.projection.advance_time(self._feed.now)
+            self._read_shares()
             return False
+
+    def _read_shares(self) -> None:
+        second = int(self.projection.elapsed)
+        if self._feed.now is None:
+            self.shares = None
+        elif second != self._shares_at:
+            self.shares, self._shares_at = self._find_shares(), second
 
     def _apply_some(self, records: Iterator[Mapping[str, Any]]) -> bool:
         """Apply records for a while; return whether there may be more."""

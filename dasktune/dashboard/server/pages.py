@@ -21,6 +21,7 @@ from dasktune.dashboard.figures.slice import slices_spec
 from dasktune.dashboard.figures.timeline import timeline_spec
 from dasktune.dashboard.model.density import Density
 from dasktune.dashboard.model.objectives import density_of, with_objective
+from dasktune.dashboard.report.cluster_table import shares_spec
 from dasktune.dashboard.report.failed_trials import failures_spec
 from dasktune.dashboard.report.html_report import decision_figures
 from dasktune.dashboard.report.trial_detail import text_box, trial_text
@@ -40,6 +41,8 @@ class PageSection:
     make: Callable[[], Any]
     #: Whether a render thread makes the section, because it takes long; `make` then returns a spec.
     is_slow: bool = False
+    #: Whether there is anything to show now.
+    is_shown: Callable[[], bool] = lambda: True
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ def experiment_pages(live: LiveExperiment) -> list[Page]:
 
     goals = range(len(live.projection.metrics) or 1)
     pages = [
-        Page("Overview", tuple(part for goal in goals for part in _overview(live, goal))),
+        Page("Overview", (*(part for goal in goals for part in _overview(live, goal)), _shares(live))),
         Page("Trials", (drawn("trials", table_spec, live=True),)),
         Page(
             "Parameters",
@@ -103,6 +106,11 @@ def _overview(live: LiveExperiment, goal: int) -> Iterator[PageSection]:
     more = f" {goal}" if goal else ""
     yield PageSection(f"best{more}", lambda: best_spec(with_objective(live.projection, goal)))
     yield PageSection(f"curves{more}", curves)
+
+
+def _shares(live: LiveExperiment) -> PageSection:
+    """Return the section with the shares of the experiments on the cluster."""
+    return PageSection("shares", lambda: shares_spec(live.shares), is_shown=lambda: live.shares is not None)
 
 
 def _density(live: LiveExperiment, goal: int) -> Density:

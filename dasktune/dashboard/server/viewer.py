@@ -101,6 +101,10 @@ class Panel:
         live : LiveExperiment
             The experiment, whose lock is held.
         """
+        if self.card.visible != self.section.is_shown():
+            self.card.visible = not self.card.visible
+        if not self.card.visible:
+            return False
         rendered = self._render(live)
         if rendered is None or rendered is self._rendered:
             return False

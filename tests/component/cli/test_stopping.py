@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import Future
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -145,8 +146,17 @@ def test_a_share_is_sent_to_the_server_of_the_driver(commands, server, dasktune)
     assert (code, out) == (0, f"{server.url} now has weight 2 and priority -1\n")
     code, out, _ = dasktune("share", *place, "--priority=0.5")
     assert (code, out) == (0, f"{server.url} now has priority 0.5\n")
-    assert commands.told == ["set_share", "set_share"]
-    assert commands.given == [{"weight": 2.0, "priority": -1.0}, {"priority": 0.5}]
+    code, out, _ = dasktune("share", *place, "--yields-after", "60")
+    assert (code, out) == (0, f"{server.url} now has yields_after 60\n")
+    code, out, _ = dasktune("share", *place, "--yields-after=never")
+    assert code == 0
+    assert commands.told == ["set_share"] * 4
+    assert commands.given == [
+        {"weight": 2.0, "priority": -1.0},
+        {"priority": 0.5},
+        {"yields_after": 60.0},
+        {"yields_after": inf},
+    ]
 
 
 def test_a_share_is_sent_to_the_driver_of_a_directory(commands, written, tmp_path, dasktune):
@@ -165,7 +175,7 @@ def test_a_share_is_sent_to_the_driver_of_a_directory(commands, written, tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["exp"], "--weight must be given if --priority is not, got None"),
+        (["exp"], "--weight must be given if --priority and --yields-after are not, got None"),
         (["exp", "--weight", "0"], "--weight must be a positive finite number, got 0.0"),
         (["exp", "--priority", "inf"], "--priority must be a finite number, got inf"),
         (["exp", "--weight", "heavy"], "argument --weight: invalid float value: 'heavy'"),

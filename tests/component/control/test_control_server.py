@@ -95,15 +95,21 @@ def test_the_share_of_the_cluster_is_changed(place: Controlled):
     assert outcome["message"] == "the experiment has weight 2 and priority 1 on the cluster"
     place.client.set_share(priority=-1)
     state = place.experiment.state
-    assert (state.weight, state.priority) == (2.0, -1.0)
+    assert (state.weight, state.priority, state.yields_after) == (2.0, -1.0, None)
+    place.client.set_share(yields_after=60)
+    assert state.yields_after == 60.0
+    # JSON has no infinity.
+    place.client.set_share(yields_after=float("inf"))
+    assert state.yields_after == float("inf")
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "weight must be given if priority is not, got None"),
+        ({}, "weight must be given if priority and yields_after are not, got None"),
         ({"weight": -1}, "weight must be a positive finite number, got -1"),
         ({"priority": float("inf")}, "priority must be a finite number, got inf"),
+        ({"yields_after": -1}, "yields_after must be a number of seconds, at least 0, got -1"),
     ],
 )
 def test_the_client_refuses_an_invalid_share(shared: Controlled, given: Any, message: str):

@@ -35,6 +35,7 @@ from dasktune.trial.actions import (
     SaveTrial,
     StartTrial,
     StopTrial,
+    YieldTrial,
 )
 from dasktune.trial.checkpoint_record import CheckpointKind
 from dasktune.trial.events import (
@@ -68,6 +69,7 @@ ORDERS = {
     RecallTrial: TrialPaused,
     ResizeTrial: TrialPaused,
     StopTrial: TrialStopped,
+    YieldTrial: TrialPaused,
 }
 
 
@@ -124,7 +126,7 @@ class Cluster:
                 case ContinueTraining() | SaveTrial():
                     assert self.runs[action.trial_id].waits
                     self.runs[action.trial_id].waits = False
-                case PauseTrial() | ResizeTrial() | RecallTrial() | StopTrial():
+                case PauseTrial() | ResizeTrial() | RecallTrial() | YieldTrial() | StopTrial():
                     run = self.runs[action.trial_id]
                     run.waits, run.order = False, ORDERS[type(action)]
                 case DeleteCheckpoint() if action.checkpoint.kind is CheckpointKind.MEMORY:
@@ -229,6 +231,15 @@ class ExperimentMachine(RuleBasedStateMachine):
         heeded = trial.status not in LATE
         actions = self.lab.unpause(trial) if trial.status.is_paused_by_user else self.lab.pause(trial)
         assert len(actions) == heeded, "a wish is heeded, or comes too late"
+        self.cluster.obey(self.lab, actions)
+
+    @precondition(lambda self: self.cluster.runs)
+    @rule(data=st.data(), is_old=st.booleans())
+    def let_one_yield_to_another_experiment(self, data: st.DataObject, is_old: bool) -> None:
+        trial = self._draw(data, lambda run: True).trial
+        runs = trial.status is TrialStatus.RUNNING
+        actions = self.lab.exceed_share(trial, incarnation=trial.incarnation - is_old)
+        assert len(actions) == (runs and not is_old), "an event about an earlier start has no effect"
         self.cluster.obey(self.lab, actions)
 
     @rule(sure=st.integers(0, 3))

@@ -60,3 +60,17 @@ def test_a_priority_is_a_number(wrong):
 def test_a_weight_is_a_positive_number(wrong):
     with pytest.raises(ConfigError, match=r"weight must be a positive finite number, got"):
         RunConfig(weight=wrong)
+
+
+@pytest.mark.parametrize("wrong", [-1, float("nan"), "soon", None, True])
+def test_the_time_until_trials_yield_is_a_number_of_seconds(wrong):
+    with pytest.raises(ConfigError, match=r"yields_after must be a number of seconds, at least 0, got"):
+        RunConfig(yields_after=wrong)
+    assert RunConfig(yields_after=0).yields_after == 0
+
+
+@pytest.mark.parametrize("wrong", ["", 1, True, "x" * 201])
+def test_a_group_has_a_name(wrong):
+    with pytest.raises(ConfigError, match=r"share_group must be None or a text of 1 to 200 characters, got"):
+        RunConfig(share_group=wrong)
+    assert RunConfig(share_group="team").share_group == "team"

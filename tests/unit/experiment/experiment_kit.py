@@ -21,6 +21,7 @@ from dasktune.trial.events import (
     ResourcesGranted,
     RestoreFailed,
     ResultReported,
+    ShareExceeded,
     StopRequested,
     Suggested,
     TimePassed,
@@ -255,6 +256,12 @@ class Lab:
         event = TrialPauseRequested(trial_id=trial.trial_id, reason="a rest", time=self.tick())
         return self.handle(event)
 
+    def exceed_share(self, trial: Trial, **facts: Any) -> list[Action]:
+        """Report that the experiment holds more than its share on the trial's worker."""
+        given = {"incarnation": trial.incarnation, **facts}
+        event = ShareExceeded(trial_id=trial.trial_id, reason="a share", time=self.tick(), **given)
+        return self.handle(event)
+
     def unpause(self, trial: Trial) -> list[Action]:
         return self.handle(TrialUnpauseRequested(trial_id=trial.trial_id, time=self.tick()))
 
@@ -401,6 +408,12 @@ def _rests(status: TrialStatus) -> Callable[[Lab], Trial]:
     return way
 
 
+def _yielding(lab: Lab) -> Trial:
+    trial = lab.running()
+    lab.exceed_share(trial)
+    return trial
+
+
 def _terminated(lab: Lab) -> Trial:
     trial = lab.running()
     lab.tell(trial, TrialEnded)
@@ -422,6 +435,7 @@ WAYS: dict[TrialStatus, Callable[[Lab], Trial]] = {
     TrialStatus.PAUSING: _decided(Pause("not now")),
     TrialStatus.PAUSED: _paused,
     TrialStatus.RESIZING: _decided(Resize(TWO_CPUS, "there is room")),
+    TrialStatus.YIELDING: _yielding,
     TrialStatus.SUSPENDING: _rests(TrialStatus.RUNNING),
     TrialStatus.SUSPENDED: _rests(TrialStatus.PENDING),
     TrialStatus.SHELVING: _rests(TrialStatus.PAUSING),

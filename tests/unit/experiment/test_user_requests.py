@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import pytest
@@ -49,6 +50,7 @@ RESTS = {
     S.PAUSING: (SuspendTrial, S.SHELVED, S.PAUSED),
     S.PAUSED: (SuspendTrial, S.SHELVED, S.PAUSED),
     S.RESIZING: (SuspendTrial, S.SUSPENDED, S.PENDING),
+    S.YIELDING: (SuspendTrial, S.SUSPENDED, S.PENDING),
 }
 
 
@@ -426,6 +428,11 @@ def test_the_next_driver_gets_the_share_that_the_user_has_set_last():
     lab.handle(ShareRequested(weight=0.5, priority=None, time=lab.tick()))
     other.experiment.load_state_dict(decode(encode(lab.experiment.state_dict())))
     assert other.handle(SessionBegan(time=other.tick())) == [SetShare(weight=0.5, priority=None)]
+    lab.handle(ShareRequested(weight=None, priority=None, yields_after=inf, time=lab.tick()))
+    last = Lab()
+    last.experiment.load_state_dict(decode(encode(lab.experiment.state_dict())))
+    [share] = last.handle(SessionBegan(time=last.tick()))
+    assert share == SetShare(weight=0.5, priority=None, yields_after=inf)
     assert untouched.handle(SessionBegan(time=untouched.tick())) == []
 
 

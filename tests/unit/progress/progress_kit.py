@@ -87,6 +87,7 @@ class Run:
     def __init__(self, metric="loss", mode="min", display=PlainLines, verbose=1, order="best", place=""):
         #: What each worker has.
         self.offers = {}
+        self.shares = None
         self.experiment = ExperimentMachine(
             ExperimentSettings(metric=metric, mode=mode, max_worker_losses=0),
             search=NoSearch(),
@@ -114,6 +115,7 @@ class Run:
             verbose=self.verbose,
             place=self.place,
             offers=lambda: self.offers,
+            shares=lambda: self.shares,
         )
 
     def tell(self, event):

@@ -37,6 +37,15 @@ def test_resources_are_told_of_in_the_line_or_beside_it():
     assert split_usage(rest) == (rest, "")
 
 
+def test_the_share_that_trials_wait_for_is_in_the_line_or_beside_it():
+    waits = "waits for its share: experiment E2 holds 6 of 8 CPUs"
+    waiting = Progress(counts={_S.RUNNING: 2, _S.PENDING: 3}, workers=2, usage="2/8 CPUs", waits_for=waits)
+    assert f" · 3 pending · 0 errors · {waits} · 2 workers · " in render(waiting)
+    rest, usage = split_usage(waiting)
+    assert usage == f"Resources used: 2/8 CPUs on 2 workers · {waits}"
+    assert "waits" not in render(rest)
+
+
 @pytest.mark.parametrize(
     ("held", "offers", "told"),
     [

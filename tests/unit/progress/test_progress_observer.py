@@ -5,6 +5,7 @@ from math import nan
 import pytest
 from progress_kit import Run
 
+from dasktune.placement import ClusterShares
 from dasktune.progress import PlainLines
 from dasktune.runner.ports import Observer
 from dasktune.trial.events import TimePassed, TrialEnded, TrialReopenRequested
@@ -66,6 +67,19 @@ def test_what_trials_hold_is_shown_against_what_the_cluster_has():
     run.observer.on_end(run.experiment)
     assert "2 trials done" in run.lines[-5]
     assert "CPU" not in run.lines[-5]
+
+
+def test_trials_that_wait_for_the_share_of_the_cluster_say_so_until_the_end():
+    run = Run(display=Always)
+    trial_id = run.start()
+    facts = {"weight": 1.0, "priority": 0.0, "due": 0.5, "waiting": 2, "waiting_s": 1.0}
+    other = {"name": "E2", "held": {"CPU": 6}, "share": 0.75, **facts}
+    own = {"name": "run", "held": {"CPU": 2}, "share": 0.25, **facts, "is_own": True}
+    run.shares = ClusterShares.from_plain({"CPU": 8}, [other, own])
+    run.report(trial_id, 1, 0.5)
+    assert "waits for its share: experiment E2 holds 6 of 8 CPUs" in run.last_line
+    run.observer.on_end(run.experiment)
+    assert "waits" not in [line for line in run.lines if " done · " in line][-1]
 
 
 def test_the_end_is_shown_with_the_best_and_where_results_are():

@@ -68,6 +68,9 @@ class ScriptedExecutor:
     def worker_resources(self) -> dict[str, dict[str, float]]:
         return {}
 
+    def cluster_shares(self) -> None:
+        return None
+
     def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
         self.waiting = count
 
@@ -92,7 +95,7 @@ class ScriptedExecutor:
         self.calls.append(("checkpoint", action.trial_id))
 
     def set_share(self, action: SetShare) -> None:
-        self.calls.append(("share", action.weight, action.priority))
+        self.calls.append(("share", action.weight, action.priority, action.yields_after))
 
     def pause_trial(self, action: PauseTrial) -> None:
         self.calls.append(("pause", action.trial_id))

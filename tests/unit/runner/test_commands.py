@@ -154,16 +154,18 @@ def test_the_share_is_changed_while_the_experiment_runs():
         assert outcome.message == "the experiment has weight 0.5 and priority -1 on the cluster"
         # The same again changes nothing.
         bench.after(bench.commands.set_share(priority=-1.0))
-        assert bench.events.count("ShareRequested") == 2
+        bench.after(bench.commands.set_share(yields_after=30))
+        bench.after(bench.commands.set_share(yields_after=30.0))
+        assert bench.events.count("ShareRequested") == 3
         shares = [call[1:] for call in bench.executor.calls if call[0] == "share"]
-        assert shares == [(2.0, None), (0.5, -1.0)]
+        assert shares == [(2.0, None, None), (0.5, -1.0, None), (None, None, 30.0)]
         bench.to_the_end()
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "weight must be given if priority is not, got None"),
+        ({}, "weight must be given if priority and yields_after are not, got None"),
         ({"weight": 0}, "weight must be a positive finite number, got 0"),
         ({"weight": True}, "weight must be a positive finite number, got True"),
         ({"weight": float("inf"), "priority": 1}, "weight must be a positive finite number, got inf"),

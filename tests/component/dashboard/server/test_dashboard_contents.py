@@ -382,11 +382,19 @@ def test_pages_of_a_server_show_what_there_is_of_each_goal_and_of_a_trial():
     live = LiveExperiment(lambda: projection, Feed())
     live.poll()
     overview = experiment_pages(live)[0]
-    assert [part.name for part in overview.sections] == ["best", "curves", "best 1", "curves 1"]
+    assert [part.name for part in overview.sections] == [
+        "best",
+        "curves",
+        "best 1",
+        "curves 1",
+        "shares",
+    ]
     document = Document()
     Viewer(live, document)
     cards = document.select_one({"type": Tabs}).tabs[0].child.children
-    titles = [card.children[0].title.text.split(":")[0] for card in cards]
+    # No other experiment is known to share the cluster.
+    assert [card.visible for card in cards] == [True, True, True, True, False]
+    titles = [card.children[0].title.text.split(":")[0] for card in cards if card.visible]
     assert titles[2:] == ["Best size so far", "Learning curves of size"]
     detail = trial_section(live, 1).make()
     curves = detail.children[1].children

@@ -10,9 +10,9 @@ from dasktune.cluster.driver.actor_handle import ActorCallFailed
 from dasktune.cluster.driver.trial_run import TrialRun
 from dasktune.cluster.driver.worker_link import LinkCallbacks, WorkerLink
 from dasktune.cluster.protocol.wire_messages import Reply, TrialReport
-from dasktune.trainable.reporting.trial_messages import StopAnswer, Unrestored
+from dasktune.trainable.reporting.trial_messages import PauseAnswer, StopAnswer, Unrestored
 from dasktune.trial.checkpoint_record import CheckpointRecord
-from dasktune.trial.events import RestoreFailed, TrialLost, TrialStopped
+from dasktune.trial.events import RestoreFailed, TrialLost, TrialPaused, TrialStopped
 
 
 class SkippingLoop(asyncio.SelectorEventLoop):
@@ -353,3 +353,52 @@ def test_the_driver_does_not_spin_while_a_stopped_trial_has_not_started():
 
     asyncio.run(work())
     assert len(timeouts) <= 2
+
+
+@pytest.mark.parametrize("is_withdrawn", [False, True])
+def test_a_patient_pause_interrupts_user_code_only_when_the_driver_ends(is_withdrawn):
+    slot, events = HangingSlot(1800.0), []
+
+    async def work():
+        loop = asyncio.get_running_loop()
+        link = WorkerLink(
+            "tcp://a:1",
+            heartbeat_timeout=float("inf"),
+            stop_grace=3600.0,
+            now=loop.time,
+            interval=lambda: (0.0, 0.0),
+            callbacks=LinkCallbacks(
+                emit=events.extend,
+                on_transfer=print,
+                on_end=print,
+                on_memory=print,
+                on_unrestored=print,
+            ),
+        )
+        reservation = FakeSeat()
+        reservation.actor, reservation.address = slot, "tcp://a:1"
+        run = link.runs["a"] = run_on(reservation, "a")
+        run.assigned = True
+        link.answer(run, PauseAnswer(reason="a share"), is_patient=True)
+        polls = loop.create_task(link.poll_loop())
+        until = loop.time() + 12 * 3600
+        while loop.time() < until:
+            # The slot answers after half an hour of the loop's clock.
+            link.wake()
+            await asyncio.sleep(0)
+        assert (events, run.interrupt) == ([], False)
+        if is_withdrawn:
+            link.withdraw(run)
+            while not events:
+                link.wake()
+                await asyncio.sleep(0)
+            # It counts as abandoned once.
+            link.withdraw(run)
+        link.mark_lost("the test is over")
+        await polls
+
+    loop = SkippingLoop()
+    loop.run_until_complete(work())
+    loop.close()
+    assert [type(event) for event in events] == [TrialPaused] * is_withdrawn
+    assert [interrupt for _, interrupt in slot.seen].count(True) == 2 * is_withdrawn

@@ -51,8 +51,8 @@ def test_a_trial_that_waits_for_its_share_is_told_who_holds_the_rest(caplog: Any
     shortage = InsufficientResources(Growth(), None)
     one = PlacementGroupFactory([{"CPU": 1}])
     for now in (0.0, 61.0):
-        shortage.check(one, ledger(), now, holders="other holds 6 of 8 CPU")
-    assert "the next trial waits for the experiment's share of the cluster: other holds 6 of 8 CPU" in (
-        caplog.text
+        shortage.check(one, ledger(), now, share="waits for its share: experiment b holds 6 of 8 CPUs")
+    assert (
+        "no worker has room for the next trial. The experiment waits for its share: experiment b holds "
+        "6 of 8 CPUs; waiting:" in caplog.text
     )
-    assert "no worker has room" not in caplog.text

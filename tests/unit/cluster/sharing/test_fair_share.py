@@ -312,6 +312,7 @@ def situations(draw: st.DrawFn) -> tuple[dict[str, dict[str, float]], list[Conte
                 holdings=holdings,
                 requests=[request],
                 closed=frozenset(draw(st.lists(st.sampled_from(sorted(capacity)), max_size=1))),
+                group=draw(st.sampled_from(["", "", "g"])),
             )
         )
     return capacity, contenders
@@ -365,6 +366,80 @@ def test_equal_arguments_give_equal_plans(
     assert all(0 <= share <= 1 + EPSILON for share in shares.values())
 
 
+@settings(max_examples=50)
+@given(situations(), st.sampled_from([0.1, 1, 7]))
+def test_an_experiment_that_is_alone_in_its_group_is_as_without_one(
+    situation: tuple[dict[str, dict[str, float]], list[Contender]], weight: float
+) -> None:
+    capacity, contenders = situation
+    single = [one._replace(group="") for one in contenders]
+    # The weight in the group does not matter. The lag of one that requests nothing counts alone.
+    single = [one if one.requests[0].trials else one._replace(lag=0.0) for one in single]
+    groups = [one._replace(group=one.name, group_weight=one.weight, weight=weight) for one in single]
+    assert plan_shares(capacity, groups) == plan_shares(capacity, single)
+    totals = {"CPU": 8, "GPU": 3}
+    assert due_shares(totals, groups) == pytest.approx(due_shares(totals, single))
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.lists(st.sampled_from([0.5, 1, 3]), min_size=1, max_size=5), min_size=1, max_size=4),
+    st.sampled_from([1, 4]),
+)
+def test_groups_have_equal_shares_however_many_experiments_they_have(
+    groups: list[list[float]], first_weight: float
+) -> None:
+    contenders = [
+        Contender(
+            f"{number}-{place}",
+            weight=weight,
+            requests=wants(10_000),
+            group=str(number),
+            group_weight=1 if number else first_weight,
+        )
+        for number, weights in enumerate(groups)
+        for place, weight in enumerate(weights)
+    ]
+    capacity = {"x": {"CPU": 400.0}}
+    due = due_shares(capacity["x"], contenders)
+    plan = plan_shares(capacity, contenders)
+    total = first_weight + len(groups) - 1
+    for number, weights in enumerate(groups):
+        mine = [one for one in contenders if one.group == str(number)]
+        wanted = (1 if number else first_weight) / total
+        assert sum(due[one.name] for one in mine) == pytest.approx(wanted)
+        dealt = [plan.granted[one.name].get("x", {}).get("CPU", 0) for one in mine]
+        # Whole trials: at most one too many or too few.
+        assert sum(dealt) == pytest.approx(400 * wanted, abs=len(groups))
+        for one, cpus_of in zip(mine, dealt, strict=True):
+            assert due[one.name] == pytest.approx(wanted * one.weight / sum(weights))
+            assert cpus_of == pytest.approx(sum(dealt) * one.weight / sum(weights), abs=len(weights))
+
+
+def test_what_an_experiment_of_a_group_does_not_request_its_group_gets() -> None:
+    small = Contender("small", requests=wants(1), group="g")
+    large = Contender("large", requests=wants(99), group="g")
+    other = Contender("other", requests=wants(99))
+    capacity = {"x": {"CPU": 8}}
+    plan = plan_shares(capacity, [small, large, other])
+    assert [cpus(plan, one)["x"] for one in ("small", "large", "other")] == [1, 3, 4]
+    assert due_shares(capacity["x"], [small, large, other]) == {"small": 1 / 8, "large": 3 / 8, "other": 0.5}
+
+
+def test_within_a_group_shares_count_and_neither_the_size_of_trials_nor_what_is_held() -> None:
+    small = Contender("small", holdings=held(*"xxxxxxx", amount=1), requests=wants(99), group="g")
+    large = Contender("large", requests=wants(99, {"CPU": 2}), group="g")
+    plan = plan_shares({"x": {"CPU": 8}}, [small, large])
+    assert [cpus(plan, one)["x"] for one in ("small", "large")] == [4, 4]
+
+
+def test_an_idle_experiment_of_a_group_does_not_delay_the_others() -> None:
+    idle = Contender("idle", lag=-3, group="g")
+    mine, other = Contender("mine", requests=wants(9), group="g"), Contender("other", requests=wants(9))
+    plan = plan_shares({"x": {"CPU": 4}}, [idle, mine, other])
+    assert [cpus(plan, one)["x"] for one in ("mine", "other")] == [2, 2]
+
+
 # Experiments in virtual time
 
 
@@ -392,6 +467,8 @@ class Cluster:
                 lag=one["lag"],
                 holdings=[[(where, needs)] for owner, where, needs, _ in self.running if owner == name],
                 requests=wants(1000, one["needs"]),
+                group=one.get("group", ""),
+                group_weight=one.get("group_weight", 1),
             )
             for name, one in self.experiments.items()
         ]
@@ -434,6 +511,19 @@ def test_three_equal_experiments_take_turns_on_two_cpus() -> None:
     cluster.advance(200)
     assert all(cluster.seconds[name] / 200 == pytest.approx(1 / 3, abs=0.03) for name in "abc")
     assert sum(cluster.seconds.values()) == pytest.approx(200)
+
+
+@pytest.mark.parametrize(("length", "group_weight", "share"), [(1, 1, 1 / 2), (7, 1, 1 / 2), (3, 2, 2 / 3)])
+def test_a_group_of_three_has_the_share_of_one(length: int, group_weight: float, share: float) -> None:
+    cluster = Cluster({"x": {"CPU": 2}, "y": {"CPU": 1}})
+    for name, weight in (("a", 2), ("b", 1), ("c", 1)):
+        cluster.add(name, {"CPU": 1}, length, weight=weight, group="g", group_weight=group_weight)
+    cluster.add("other", {"CPU": 1}, 2)
+    cluster.advance(400)
+    shares = {name: cluster.seconds[name] / 400 for name in "abc"}
+    assert sum(shares.values()) == pytest.approx(share, abs=0.06)
+    assert shares["a"] == pytest.approx(share / 2, abs=0.06)
+    assert sum(cluster.seconds.values()) == pytest.approx(400)
 
 
 @pytest.mark.parametrize(("first", "second"), [(1, 1), (1, 7), (7, 3)])

@@ -97,6 +97,7 @@ def demand(name: str, waits: int = 0, **options: Any) -> dict[str, Any]:
         "client": f"client of {name}",
         "weight": 1.0,
         "priority": 0,
+        "group": "",
         "requests": [([CPU], "PACK", waits)] if waits else [],
         "closed": [],
         **options,
@@ -131,6 +132,80 @@ def test_the_summary_has_what_each_experiment_holds_is_due_and_waits_for() -> No
     assert (silent["name"], silent["waiting"], silent["waiting_s"]) == ("A", 0, None)
 
 
+def test_the_answer_to_each_experiment_has_the_shares_of_all() -> None:
+    scheduler = Scheduler(x=4)
+    scheduler.read("a", waits=3)
+    for number in range(4):
+        scheduler.hold("a", "x", number)
+    answer = scheduler.read("b", waits=2)["shares"]
+    assert answer["totals"] == {"CPU": 4}
+    first, second = answer["experiments"]
+    assert (first["name"], first["held"], first["share"], first["is_own"]) == ("A", {"CPU": 4}, 1, False)
+    assert (second["name"], second["waiting"], second["due"], second["is_own"]) == ("B", 2, 0.5, True)
+    # All drivers get the same summary for half a second.
+    scheduler.hold("b", "x", 9)
+    scheduler.advance(0.4)
+    assert [one["held"] for one in scheduler.read("a", waits=3)["shares"]["experiments"]] == [{"CPU": 4}, {}]
+    scheduler.advance(0.2)
+    [_, second] = scheduler.read("a", waits=3)["shares"]["experiments"]
+    assert second["held"] == {"CPU": 1}
+
+
+def test_the_answer_says_where_and_for_how_long_an_experiment_holds_too_much(two: Scheduler) -> None:
+    assert two.read("a", waits=8)["over"] == ([], 0.0)
+    two.read("b", waits=8)
+    two.advance(0.1)
+    [_], seconds = two.read("a", waits=8)["over"]
+    assert seconds == pytest.approx(0.1)
+    two.advance(3)
+    two.read("b", waits=8)
+    # By now the plan gives the other experiment both seats for a while, but only one is due to it.
+    assert two.read("a", waits=8)["over"] == (["x"], pytest.approx(3.1))
+    assert two.read("b", waits=8)["over"] == ([], 0.0)
+    # Its trial has ended: the time begins again.
+    two.release(next(key for key, one in two.plugin.leases["a"].items() if one.address == "x"))
+    two.advance(0.1)
+    assert two.read("a", waits=8)["over"] == ([], 0.0)
+    two.plugin.note("b", None)
+    assert two.read("a", waits=8)["over"] == ([], 0.0)
+
+
+def test_an_answer_lists_the_largest_experiments_and_the_one_that_asks() -> None:
+    scheduler = Scheduler(x=40)
+    for number in range(30):
+        scheduler.read(f"e{number:02}")
+        scheduler.hold(f"e{number:02}", "x", needs={"CPU": 1 + number / 100})
+    scheduler.advance(1)
+    listed = scheduler.read("e00")["shares"]["experiments"]
+    assert [one["name"] for one in listed] == [*(f"E{number}" for number in range(29, 10, -1)), "E00"]
+    assert [one["name"] for one in listed if one["is_own"]] == ["E00"]
+
+
+def test_experiments_of_two_protocols_do_each_other_no_harm() -> None:
+    scheduler = Scheduler(x=2, y=2)
+    new, old = scheduler.plugin, SharePlugin(timer=lambda: scheduler.now, stopwatch=lambda: 0.0)
+    old.name, old.scheduler = "dasktune-share-1", scheduler
+    both = SimpleNamespace(transition=lambda *a, **k: [one.transition(*a, **k) for one in (new, old)])
+    # Each driver calls the plugin of its own version; the scheduler calls both at each transition.
+    for name, plugin in (("a", new), ("b", old), ("c", new), ("d", old)):
+        scheduler.plugin = plugin
+        scheduler.read(name, waits=8)
+        scheduler.plugin = both
+        scheduler.hold(name, "x" if name in "ab" else "y")
+    scheduler.advance(1)
+    for plugin, names in ((new, "ac"), (old, "bd")):
+        scheduler.plugin = plugin
+        for name in names:
+            scheduler.read(name, waits=8)
+        scheduler.advance(1)
+        answers = [scheduler.read(name, waits=8) for name in names]
+        # What the experiments of the other version hold counts as used by another program, and
+        # nothing is withheld from the experiments of this one: each has its share of the rest.
+        assert [one["others"] for one in answers] == [1, 1]
+        assert [one["shares"]["totals"] for one in answers] == [{"CPU": 2}] * 2
+        assert [one["withheld"] for one in answers] == [{}, {}]
+
+
 @pytest.fixture
 def two() -> Scheduler:
     """Two workers with a CPU each, both held by the experiment "a", which wants more."""
@@ -144,17 +219,15 @@ def two() -> Scheduler:
 def test_one_experiment_alone_causes_no_plan_and_no_timer(two: Scheduler) -> None:
     for _ in range(5):
         two.advance(1)
-        assert two.read("a", waits=8) == {"others": 0, "holders": [], "withheld": {}}
+        assert two.read("a", waits=8) == {"others": 0, "shares": None, "over": ([], 0.0), "withheld": {}}
     assert two.plugin.plans == 0
     assert two.timers == []
 
 
 def test_an_experiment_that_joins_gets_the_next_place(two: Scheduler) -> None:
-    assert two.read("b", waits=8) == {
-        "others": 1,
-        "holders": [("A", {"CPU": 2})],
-        "withheld": {},  # the other experiment uses both CPUs
-    }
+    answer = two.read("b", waits=8)
+    assert answer["others"] == 1
+    assert answer["withheld"] == {}  # the other experiment uses both CPUs
     # The first experiment is notified. It reads that one of its places is not for it any more.
     assert two.advance(0) == ["a"]
     given = two.read("a", waits=8)
@@ -264,7 +337,7 @@ def test_a_killed_driver_is_forgotten_with_its_client(two: Scheduler) -> None:
     assert two.read("a", waits=8)["withheld"]
     two.plugin.remove_client(two, "client of b")
     two.advance(0.1)
-    assert two.read("a", waits=8) == {"others": 0, "holders": [], "withheld": {}}
+    assert two.read("a", waits=8) == {"others": 0, "shares": None, "over": ([], 0.0), "withheld": {}}
 
 
 def test_a_silent_driver_is_forgotten_unless_it_holds_something(two: Scheduler) -> None:
@@ -393,6 +466,24 @@ def test_administrators_limit_weights_and_classes_by_variables_of_the_environmen
     assert (one.weight, one.priority) == (2, 0)
 
 
+def test_experiments_of_a_group_have_the_share_that_the_administrator_gives_it() -> None:
+    scheduler = Scheduler(x=8)
+    scheduler.read("a", waits=8, group="g")
+    scheduler.read("b", waits=8, group="g")
+
+    def due() -> list[float]:
+        scheduler.advance(1)
+        scheduler.read("a", waits=8, group="g")
+        scheduler.read("b", waits=8, group="g")
+        scheduler.advance(1)
+        facts = scheduler.read("c", waits=8)["shares"]["experiments"]
+        return [one["due"] for one in sorted(facts, key=lambda one: one["name"])]
+
+    assert due() == [0.25, 0.25, 0.5]
+    with dask.config.set({"dasktune.sharing.groups": {"g": 3}}):
+        assert due() == pytest.approx([0.375, 0.375, 0.25])
+
+
 def test_administrators_can_turn_sharing_off(two: Scheduler) -> None:
     with dask.config.set({"dasktune.sharing.enabled": False}):
         two.read("b", waits=8)
@@ -407,7 +498,7 @@ def test_an_error_disturbs_neither_the_scheduler_nor_the_driver(
     two.advance(1)
     two.plan = lambda *_: 1 / 0
     with caplog.at_level(logging.ERROR, "distributed.dasktune"):
-        assert two.read("b", waits=8) == {"others": 0, "holders": [], "withheld": {}}
+        assert two.read("b", waits=8) == {"others": 0, "shares": None, "over": ([], 0.0), "withheld": {}}
         two.hold("b", "x", 9)
         two.advance(1)
     assert [record.message for record in caplog.records] == [

@@ -43,7 +43,13 @@ class FakeClient:
 
 def reporter(client: Any, waiting: WaitingTrials | None = None, **options: Any) -> ShareReporter:
     shown = waiting or WaitingTrials(request=None, number=0)
-    facts: dict[str, Any] = {"name": "dasktune-1", "label": "run", "weight": 2.0, "priority": 1.0}
+    facts: dict[str, Any] = {
+        "name": "dasktune-1",
+        "label": "run",
+        "weight": 2.0,
+        "priority": 1.0,
+        "group": "team",
+    }
     return ShareReporter(client, **facts, waiting=lambda: shown, **options)
 
 
@@ -55,6 +61,7 @@ def test_the_demand_has_what_workers_declare_only() -> None:
         "client": "client-1",
         "weight": 2.0,
         "priority": 1.0,
+        "group": "team",
         "requests": [([{}, {"CPU": 1, "GPU": 0.5}], "SPREAD", 3)],
         "closed": ["tcp://a:1"],
     }
@@ -82,7 +89,7 @@ def test_the_plugin_is_registered_where_it_is_missing_and_again_on_a_new_schedul
     async def work() -> None:
         client = FakeClient()
         share = reporter(client)
-        share.on_answer({"others": 0, "holders": []})
+        share.on_answer({"others": 0, "shares": None, "over": ([], 0.0)})
         await asyncio.sleep(0)
         assert client.registered == 0
         for _ in range(3):
@@ -102,7 +109,7 @@ def test_an_experiment_alone_makes_no_call() -> None:
     async def work() -> None:
         client = FakeClient()
         share = reporter(client)
-        share.on_answer({"others": 0, "holders": []})
+        share.on_answer({"others": 0, "shares": None, "over": ([], 0.0)})
         share.report_soon()
         await asyncio.sleep(0)
         await share.close()
@@ -115,7 +122,7 @@ def test_beside_others_the_demand_is_reported_at_once_but_not_for_each_change() 
     async def work() -> None:
         client = FakeClient()
         share = reporter(client, WaitingTrials(request=ONE, number=1, kinds={"CPU"}))
-        share.on_answer({"others": 1, "holders": []})
+        share.on_answer({"others": 1, "shares": None, "over": ([], 0.0)})
         for _ in range(50):
             share.report_soon()
             await asyncio.sleep(0)
@@ -136,7 +143,7 @@ def test_a_new_share_is_reported_at_once_and_with_each_later_demand() -> None:
     async def work() -> None:
         client = FakeClient()
         share = reporter(client)
-        share.on_answer({"others": 1, "holders": []})
+        share.on_answer({"others": 1, "shares": None, "over": ([], 0.0)})
         share.set_share(weight=4.0, priority=None)
         while not client.notes:
             await asyncio.sleep(0.001)
@@ -155,7 +162,7 @@ def test_a_new_share_is_reported_at_once_and_with_each_later_demand() -> None:
 def test_a_call_that_finds_no_plugin_does_no_harm(client: FakeClient) -> None:
     async def work() -> None:
         share = reporter(client)
-        share.on_answer({"others": 1, "holders": []})
+        share.on_answer({"others": 1, "shares": None, "over": ([], 0.0)})
         await share.close()
         client.status = "closed"
         await share.close()
@@ -164,14 +171,20 @@ def test_a_call_that_finds_no_plugin_does_no_harm(client: FakeClient) -> None:
     assert client.notes == []
 
 
-def test_users_are_told_who_holds_what() -> None:
-    share = reporter(FakeClient())
-    assert share.holders({"CPU": 8}) == ""
-    share.on_answer({"others": 2, "holders": [["other", {"CPU": 6, "GPU": 1}], ["third", {"CPU": 0.5}]]})
-    assert (
-        share.holders({"CPU": 8, "GPU": 2})
-        == "other holds 6 of 8 CPU and 1 of 2 GPU, third holds 0.5 of 8 CPU"
+def test_the_shares_of_the_last_reading_are_kept() -> None:
+    share = reporter(FakeClient(), enabled=False)
+    facts = {"weight": 1.0, "priority": 0.0, "waiting": 0, "waiting_s": None, "due": None}
+    one = {"name": "other", "held": {"CPU": 6}, "share": 0.75, "is_own": False, **facts}
+    share.on_answer(
+        {"others": 1, "shares": {"totals": {"CPU": 8}, "experiments": [one]}, "over": (["x"], 4.0)}
     )
+    assert share.shares is not None
+    assert share.over == (["x"], 4.0)
+    assert [each.name for each in share.shares.experiments] == ["other"]
+    share.on_answer({"others": 0, "shares": None, "over": ([], 0.0)})
+    assert share.shares is None
+    share.on_answer(None)
+    assert (share.shares, share.over) == (None, ((), 0.0))
 
 
 @pytest.mark.parametrize("module", [fair_share, share_plugin])

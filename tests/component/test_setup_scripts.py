@@ -1,23 +1,58 @@
-"""What `make test` and CI do about a browser that is missing."""
+"""What the make targets and CI do about programs that are missing."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / ".ci" / "browser"
+CI_SCRIPTS = Path(__file__).parents[2] / ".ci"
 BASH = "/bin/bash"
 
 pytestmark = pytest.mark.skipif(not os.path.exists(BASH), reason="needs bash")
 
-NOTE = "browser tests are skipped: install chromium and chromium-driver to run them\n"
+
+@dataclass(frozen=True)
+class Setup:
+    """A script that installs programs, one of the packages, and the targets that call it."""
+
+    name: str
+    programs: tuple[str, ...]
+    package: str
+    note: str
+    targets: frozenset[str]
+
+
+SETUPS = [
+    Setup(
+        "browser",
+        ("google-chrome", "chromedriver"),
+        "chromium-driver",
+        "browser tests are skipped: install chromium and chromium-driver to run them\n",
+        frozenset({"test", "test-slow", "test-all", "screenshots"}),
+    ),
+    Setup(
+        "engines",
+        ("munged", "slurmctld", "slurmd", "sbatch", "sshd"),
+        "openssh-server",
+        "tests of SLURM and SSH are skipped: install munge, slurmctld, slurmd, slurm-client and "
+        "openssh-server to run them\n",
+        frozenset({"test-slow", "test-all"}),
+    ),
+]
+
+
+@pytest.fixture(params=SETUPS, ids=lambda setup: setup.name)
+def setup(request):
+    return request.param
 
 
 @pytest.fixture
-def machine(tmp_path):
+def machine(tmp_path, setup):
     """Return what runs the script where there are no programs but those that were added."""
     programs = tmp_path / "programs"
     programs.mkdir()
@@ -29,7 +64,7 @@ def machine(tmp_path):
 
     def run(**environment):
         told = subprocess.run(
-            [BASH, SCRIPT],
+            [BASH, CI_SCRIPTS / setup.name],
             env={"PATH": str(programs), **environment},
             capture_output=True,
             text=True,
@@ -43,41 +78,42 @@ def machine(tmp_path):
     return run
 
 
-def test_what_is_there_is_not_installed(machine):
-    for name in ("google-chrome", "chromedriver"):
+def test_what_is_there_is_not_installed(machine, setup):
+    for name in setup.programs:
         machine.add(name, "exit 0")
     machine.add("apt-get", "exit 1")
     assert machine(CI="1") == (0, "")
 
 
-def test_root_installs_it_and_nobody_hears_of_it(machine, tmp_path):
+def test_root_installs_it_and_the_script_prints_nothing(machine, setup, tmp_path):
     folder = tmp_path / "programs"
     machine.add(
         "apt-get",
         "echo chatter; echo more >&2\n"
-        f'[[ "$*" == *chromium-driver* ]] || exit 0\n'
-        f"for name in chromium chromedriver; do\n"
+        f'[[ "$*" == *{setup.package}* ]] || exit 0\n'
+        f"for name in {' '.join(setup.programs)}; do\n"
         f'  printf "#!{BASH}\\n" > {folder}/$name; /bin/chmod +x {folder}/$name\n'
         "done",
     )
     assert machine() == (0, "")
 
 
-@pytest.mark.parametrize("why", ["nobody may", "no apt-get", "no network"])
-def test_without_it_one_line_says_what_is_skipped_and_ci_fails(machine, why):
+@pytest.mark.parametrize("why", ["not root", "no apt-get", "no network"])
+def test_without_it_one_line_says_what_is_skipped_and_ci_fails(machine, setup, why):
     if why != "no apt-get":
         machine.add("apt-get", "echo unreachable >&2; exit 100")
-    if why == "nobody may":
+    if why == "not root":
         machine.add("id", "echo 1000")
-    assert machine() == (0, NOTE)
+    assert machine() == (0, setup.note)
     code, told = machine(CI="1")
     assert code == 1
-    assert told.startswith(NOTE)
+    assert told.startswith(setup.note)
     assert ("unreachable" in told) == (why == "no network")
 
 
-def test_make_and_ci_both_ask_for_it():
-    makefile = (SCRIPT.parents[1] / "Makefile").read_text()
-    recipe = makefile.partition("\ntest: ")[2].partition("\n\n")[0]
-    assert ".ci/browser" in recipe
-    assert "\n.ci/browser\n" in (SCRIPT.parent / "run").read_text()
+def test_make_and_ci_both_call_it(setup):
+    makefile = (CI_SCRIPTS.parent / "Makefile").read_text()
+    recipes = re.findall(r"^([a-z-]+): [^\n]*\n((?:\t[^\n]*\n)+)", makefile, re.MULTILINE)
+    callers = {target for target, recipe in recipes if f".ci/{setup.name}" in recipe}
+    assert callers == setup.targets
+    assert f"\n.ci/{setup.name}\n" in (CI_SCRIPTS / "run").read_text()

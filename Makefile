@@ -4,7 +4,8 @@
 #                     only what this needs
 #   make test         all tests but the slow ones; JOBS=<n> processes; as root it installs Chromium with
 #                     apt-get for the browser tests, if it is missing
-#   make test-slow    the slow tests: long searches, reproduced papers, random faults, scikit-learn's checks
+#   make test-slow    the slow tests: long searches, reproduced papers, random faults, scikit-learn's checks,
+#                     SLURM, SSH and Dask Gateway; as root it also installs SLURM and an SSH server
 #   make test-all     both
 #   make coverage     what the tests have reached that ran with COVERAGE=1; fails where that is too little
 #   make test-oldest  the core of the tests with the oldest supported Dask, on Python 3.10 if it is there
@@ -82,6 +83,10 @@ $(VENV)/.installed-%: pyproject.toml setup.cfg setup.py dasktune/version.py | $(
 comma := ,
 DEV := $(VENV)/.installed-test-lint
 DOCS := $(VENV)/.installed-docs
+ENGINES := $(VENV)/.installed-engines
+
+# Two pips must not change an environment at the same time.
+$(ENGINES): | $(DEV)
 
 # The demo needs only a part of the packages. Do not install this part if they are installed, or if
 # another goal installs them: two pips must not change an environment at the same time.
@@ -99,6 +104,7 @@ demo: $(DEMO)
 .PHONY: install
 install: $(DEV) $(OLDEST_VENV)/.installed
 	$(MAKE) $(DOCS)
+	$(MAKE) $(ENGINES)
 
 # The tests of a module run in one process, because they share clusters and other fixtures; the modules
 # run in the order of tests/conftest.py. If a process dies, pytest-xdist may wait for ever for the tests
@@ -120,8 +126,9 @@ test: $(DEV)
 	$(PYTEST) -m 'not slow' $(MEASURE)
 
 .PHONY: test-slow
-test-slow: $(DEV)
+test-slow: $(DEV) $(ENGINES)
 	@.ci/browser
+	@.ci/engines
 	$(PYTEST) -m slow $(MEASURE)
 
 .PHONY: coverage
@@ -130,8 +137,9 @@ coverage: $(DEV)
 	$(BIN)/python -m coverage report --include='$(PURE)' --fail-under=100
 
 .PHONY: test-all
-test-all: $(DEV)
+test-all: $(DEV) $(ENGINES)
 	@.ci/browser
+	@.ci/engines
 	$(PYTEST)
 
 # The tests of what depends on the versions of Python and Dask. Install only the packages that these tests

@@ -10,6 +10,7 @@ without one; in between it has as many as the trials need, up to a limit.
 from __future__ import annotations
 
 import shutil
+import subprocess
 import tempfile
 import time
 from typing import Any
@@ -31,9 +32,15 @@ def train(config: dict[str, Any]) -> None:
         tune.report({"x": state["x"]}, checkpoint=tune.Checkpoint.from_dict(state))
 
 
+def has_slurm() -> bool:
+    """Whether a SLURM answers; its commands alone may be installed on a machine without one."""
+    sinfo = shutil.which("sinfo")
+    return sinfo is not None and subprocess.run([sinfo], capture_output=True, check=False).returncode == 0
+
+
 def start_cluster() -> Any:
     """Return an adaptive cluster without workers: on SLURM if available, else on this machine."""
-    if shutil.which("sbatch"):
+    if has_slurm():
         from dask_jobqueue import SLURMCluster
 
         cluster = SLURMCluster(

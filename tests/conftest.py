@@ -27,7 +27,17 @@ CLUSTER_TESTS = TESTS / "cluster"
 CORE_TESTS = [TESTS / kind / "cluster" for kind in ("unit", "component")]
 #: The folders whose modules take longest. Their tests run first, because a process that begins a
 #: long module at the end would run alone.
-LONGEST_FIRST = ("chaos", "faults", "sklearn", "cluster", "compat", "examples", "browser", "security")
+LONGEST_FIRST = (
+    "chaos",
+    "engines",
+    "faults",
+    "sklearn",
+    "cluster",
+    "compat",
+    "examples",
+    "browser",
+    "security",
+)
 #: Coverage is measured in the other folders. Their tests alone reach what `make coverage` demands.
 WITHOUT_COVERAGE = {TESTS / folder for folder in LONGEST_FIRST}
 

@@ -30,6 +30,7 @@ from distributed.utils import import_term
 from dasktune.cluster.connection.local_cluster import StartedLocalCluster
 from dasktune.cluster.connection.main_guard import check_main
 from dasktune.cluster.connection.open_client import open_client
+from dasktune.cluster.connection.worker_security import security_of_worker
 from dasktune.errors import ClusterError, ConfigError, PreflightError, check
 
 __all__ = ["Connection", "connect"]
@@ -217,7 +218,7 @@ def _current() -> _Target | None:
         pass  # not on a worker
     else:
         # Only the address is used: the worker's own client is shared with other tasks.
-        return _Target(address=worker.scheduler.address, security=worker.security)
+        return _Target(address=worker.scheduler.address, security=security_of_worker(worker))
     try:
         client = default_client()
     except ValueError:

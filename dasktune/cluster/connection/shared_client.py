@@ -6,7 +6,6 @@ process, for all tasks on the worker, and stays until the worker ends.
 
 from __future__ import annotations
 
-import copy
 import threading
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -14,6 +13,7 @@ from typing import Any, Final
 from distributed import Client
 
 from dasktune.cluster.connection.open_client import open_client
+from dasktune.cluster.connection.worker_security import security_of_worker
 
 __all__ = ["ClusterAccess", "SharedClient"]
 
@@ -46,13 +46,7 @@ class ClusterAccess:
         worker : distributed.Worker
             The worker.
         """
-        security = copy.copy(worker.security)
-        if security.tls_client_cert is None:
-            # The worker has only a worker's keys. They also work for a client, because the
-            # scheduler checks only by which authority they were signed.
-            security.tls_client_cert = security.tls_worker_cert
-            security.tls_client_key = security.tls_worker_key
-        return cls(address=worker.scheduler.address, security=security)
+        return cls(address=worker.scheduler.address, security=security_of_worker(worker))
 
 
 class SharedClient:

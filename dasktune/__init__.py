@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from dasktune.trial.location import Location
     from dasktune.trial.resources import PlacementGroupFactory, Resources
     from dasktune.tuner.analysis import ExperimentAnalysis
+    from dasktune.tuner.queued import QueuedExperiment
     from dasktune.tuner.result_grid import ResultGrid
     from dasktune.tuner.submitted import DetachedExperiment, attach
     from dasktune.tuner.tuner import Tuner
@@ -85,6 +86,7 @@ __all__ = [
     "FailureConfig",
     "JupyterNotebookReporter",
     "ProgressReporter",
+    "QueuedExperiment",
     "ResumeConfig",
     "RunConfig",
     "TuneClient",
@@ -170,6 +172,7 @@ _HOMES: Final = {
         "TrialError",
         "TuneError",
     ),
+    "dasktune.tuner.queued": ("QueuedExperiment",),
     "dasktune.tuner.submitted": ("DetachedExperiment", "attach"),
     "dasktune.progress.reporter": (
         "CLIReporter",

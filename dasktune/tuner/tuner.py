@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 from dasktune.callback import TrialStorage
 from dasktune.config import RunConfig, TuneConfig
@@ -43,6 +43,7 @@ from dasktune.storage.leader.leader_lock import LeaderLock
 from dasktune.trainable.api.binding import experiment_name, trainable_name, validate_trainable
 from dasktune.trial.nesting import check_nesting
 from dasktune.tuner.experiment_directory import can_resume, free_names, reserved_directory
+from dasktune.tuner.queued import QueuedExperiment, enqueue
 from dasktune.tuner.raise_trial_error import raise_first_error
 from dasktune.tuner.restore import (
     RestoredExperiment,
@@ -431,9 +432,13 @@ class Tuner:
             await asyncio.wait({fitting})
             raise
 
+    @overload
+    def submit(self, queue: None = None) -> DetachedExperiment: ...
+    @overload
+    def submit(self, queue: str | os.PathLike[str]) -> QueuedExperiment: ...
     @short_tracebacks
     @keep_interrupts()
-    def submit(self) -> DetachedExperiment:
+    def submit(self, queue: str | os.PathLike[str] | None = None) -> DetachedExperiment | QueuedExperiment:
         """Run the experiment's driver on the cluster, so that this process may end.
 
         The driver becomes a task of the cluster. If its worker dies, Dask runs the task on another
@@ -442,11 +447,19 @@ class Tuner:
         initial checkpoint on this machine is sent with the driver, up to 16 MiB. A restored
         experiment may be submitted like a new one.
 
+        Parameters
+        ----------
+        queue : str or path, optional
+            The directory or URL of a queue. The experiment then waits there, and no cluster is
+            needed now: ``dasktune queue run`` starts the driver. `priority` and `weight` of the
+            `RunConfig` say when. ``storage_options`` are not stored, so the runner needs them.
+
         Returns
         -------
-        DetachedExperiment
-            A handle to wait for the experiment or to stop it. :func:`attach` returns one in any
-            other process.
+        DetachedExperiment or QueuedExperiment
+            A handle to wait for the experiment or to stop it. In any other process,
+            :func:`attach` returns one of a driver on the cluster, and
+            ``QueuedExperiment(queue, name)`` is one of an experiment in a queue.
 
         Raises
         ------
@@ -455,6 +468,8 @@ class Tuner:
             ``if_exists`` is not ``"new"``, if the workers do not share ``storage_path`` or lack a
             file, or if an object cannot be pickled.
         """
+        if queue is not None:
+            return self._submit_to_queue(queue)
         self._resume_existing()
         self._take_experiment()
         parts = {
@@ -470,6 +485,18 @@ class Tuner:
             with reserved_directory(self._run_config, name, lambda: None):
                 pass  # the old experiment is deleted; the driver on the cluster reserves the name
         return submit(parts, name, self._client, self._session, self._initial_checkpoint)
+
+    def _submit_to_queue(self, queue: str | os.PathLike[str]) -> QueuedExperiment:
+        hint = "Submit the tuner that began the experiment, with RunConfig(if_exists='resume')."
+        check(self._session is None, "queue", "left out for a restored experiment", queue, hint)
+        self._take_experiment()
+        parts = {
+            "trainable": self._trainable,
+            "param_space": self._param_space,
+            "tune_config": self._tune_config,
+            "run_config": self._run_config,
+        }
+        return enqueue(parts, self._name(), queue, self._initial_checkpoint)
 
     def _submit_under_free_name(self, parts: dict[str, Any], name: str) -> DetachedExperiment:
         """Submit under the first name that neither the storage nor the cluster has."""

@@ -1,0 +1,144 @@
+"""``dasktune queue``: list, run and cancel experiments that wait in a queue."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from typing import Any, Final
+
+from dasktune.cli.arguments import add_address, add_format, add_storage_options, storage_options
+from dasktune.cli.output import terminal_width, write, write_csv, write_json
+from dasktune.errors import check
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.queue.experiment_queue import ExperimentQueue
+from dasktune.storage.queue.queue_state import QueueState, QueueStatus, start_order
+from dasktune.text.formatting import format_duration, one_line
+from dasktune.text.text_table import table_text
+
+__all__ = ["add_arguments", "run"]
+
+_EPILOG: Final = """\
+Actions: 'ls' lists the experiments in the order in which they were submitted,
+'run' starts their drivers until Ctrl-C, and 'cancel' takes ENTRY out of the
+queue, or stops it if it is running. 'run' unpickles what is in the queue.
+
+Example: run two experiments at a time on a cluster
+
+  dasktune queue run s3://bucket/queue --address tcp://host:8786 --limit 2
+"""
+
+#: The columns of CSV, which are the names in JSON.
+_COLUMNS: Final = (
+    *("id", "name", "state", "place", "priority", "weight"),
+    *("submitted", "waiting_s", "path", "reason"),
+)
+
+_HEAD: Final = ("id", "name", "state", "place", "priority", "weight", "waiting", "reason")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the subcommand."""
+    parser.epilog = _EPILOG
+    parser.add_argument("action", choices=("ls", "run", "cancel"), help="what to do")
+    parser.add_argument("queue", metavar="QUEUE", help="the directory or URL of the queue")
+    parser.add_argument(
+        "entry", metavar="ENTRY", nargs="?", help="for 'cancel': the ID or the name of an experiment"
+    )
+    add_address(parser, default="each experiment starts one on this machine")
+    parser.add_argument(
+        "--limit",
+        type=int,
+        default=1,
+        metavar="N",
+        help="for 'run': how many experiments run at the same time (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--until-empty", action="store_true", help="for 'run': end when all experiments are over"
+    )
+    add_format(parser, "table", "csv", "json")
+    add_storage_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List, run or cancel experiments."""
+    storage = Storage(arguments.queue, storage_options(arguments))
+    check(arguments.limit >= 1, "--limit", "at least 1", arguments.limit)
+    if arguments.action == "cancel":
+        check(arguments.entry is not None, "ENTRY", "given with cancel", arguments.entry)
+        return _cancel(ExperimentQueue(storage), arguments.entry)
+    check(arguments.entry is None, "ENTRY", f"left out with {arguments.action}", arguments.entry)
+    if arguments.action == "run":
+        return _run(storage, arguments)
+    return _list(ExperimentQueue(storage), arguments.format)
+
+
+def _cancel(queue: ExperimentQueue, entry: str) -> int:
+    found = queue.find(entry)
+    if found.state.is_over:
+        write(f"{one_line(found.name)} has {found.state.value} already")
+        return 0
+    queue.cancel(found.entry_id)
+    write(f"{one_line(found.name)} is being cancelled")
+    return 0
+
+
+def _run(storage: Storage, arguments: argparse.Namespace) -> int:
+    # Importing the tuner is slow.
+    from dasktune.tuner.queue_runner import QueueRunner
+
+    def show(entry: QueueStatus, text: str) -> None:
+        reason = f": {one_line(entry.reason)}" if entry.state is QueueState.FAILED else ""
+        write(f"{one_line(entry.name)} ({entry.entry_id}) {one_line(text)}{reason}")
+
+    logging.getLogger("dasktune").setLevel(logging.WARNING)
+    runner = QueueRunner(storage, arguments.address, limit=arguments.limit, on_change=show)
+    runner.run(until_empty=arguments.until_empty)
+    states = [one.state for one in ExperimentQueue(storage).statuses()]
+    return int(QueueState.FAILED in states)
+
+
+def _list(queue: ExperimentQueue, form: str) -> int:
+    now = time.time()
+    found = queue.statuses()
+    places = {one.entry_id: place for place, one in enumerate(start_order(found, now), start=1)}
+    rows = [_facts(one, places.get(one.entry_id), now) for one in found]
+    if form == "json":
+        write_json(rows)
+    elif form == "csv":
+        write_csv(_COLUMNS, [[*row.values()] for row in rows])
+    elif rows:
+        write(table_text(_HEAD, [_row(row) for row in rows], terminal_width()))
+    else:
+        write(f"no experiments in {one_line(queue.storage)}")
+    return 0
+
+
+def _facts(one: QueueStatus, place: int | None, now: float) -> dict[str, Any]:
+    waiting = max(0.0, now - one.submitted) if one.state is QueueState.QUEUED else None
+    return {
+        "id": one.entry_id,
+        "name": one.name,
+        "state": one.state.value,
+        "place": place,
+        "priority": one.priority,
+        "weight": one.weight,
+        "submitted": one.submitted,
+        "waiting_s": None if waiting is None else round(waiting, 3),
+        "path": one.directory or None,
+        "reason": one.reason or None,
+    }
+
+
+def _row(row: dict[str, Any]) -> list[Any]:
+    waiting = row["waiting_s"]
+    return [
+        row["id"],
+        row["name"],
+        row["state"],
+        None if row["place"] is None else str(row["place"]),
+        f"{row['priority']:g}",
+        f"{row['weight']:g}",
+        None if waiting is None else format_duration(waiting),
+        row["reason"],
+    ]

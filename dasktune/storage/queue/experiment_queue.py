@@ -1,0 +1,356 @@
+"""`ExperimentQueue`: the files of a queue of experiments.
+
+Each experiment has a directory in the queue's. Each file in it is created exclusively, once, and
+never changed, except ``note.json``, which is only shown:
+
+===================  ==========================================================================
+``tuner.pkl``        the pickled arguments of the tuner
+``entry.json``       name, priority, weight; the experiment is in the queue when this file exists
+``driver/``          the lease of the driver that runs the experiment, see `LeaderLock`
+``starts/<n>.json``  the driver with lease n has begun, and the journal had so many records
+``directory.json``   the experiment's directory, which the first driver has chosen
+``cancel.json``      the user has cancelled the experiment
+``end.json``         how the experiment has ended
+``note.json``        why the experiment could not start the last time
+===================  ==========================================================================
+"""
+
+# Orders of events. A process may die between any two writes.
+#
+# - A submission dies before `entry.json`: the experiment is not in the queue, and its pickle is
+#   ignored.
+# - Two drivers take up one experiment: the lock lets one of them pass. The other one gets the lock
+#   later, looks for `end.json` only then, and does nothing if it exists.
+# - A driver dies after the lock: the lease ends, and the next driver gets the lock.
+# - A driver dies after `directory.json`: the next one restores the experiment in this directory, or
+#   begins it there if nothing was stored yet.
+# - A driver dies after the experiment's end and before `end.json`: the next one restores the
+#   ended experiment, which has nothing to run, and writes `end.json`.
+# - A driver that only seemed dead records an end beside its successor: `end.json` is created once,
+#   so the first end stands. The results are safe from it because of the lock of the experiment's
+#   own directory.
+# - The user cancels between a driver's look at `cancel.json` and its first trial: the driver looks
+#   again every few seconds while the experiment runs. If the experiment ends first, it has
+#   finished.
+# - An orderly end of a driver, which leaves the experiment in the queue, deletes its start, so that
+#   it does not count as a death. A driver that dies in between counts as one.
+
+from __future__ import annotations
+
+import json
+import math
+import uuid
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any, Final
+
+from dasktune.errors import ConfigError, StorageError
+from dasktune.storage.fs.owned_entries import exposure
+from dasktune.storage.fs.redaction import reading
+from dasktune.storage.fs.storage import Storage, is_relative_name
+from dasktune.storage.journal.strict_json import parse
+from dasktune.storage.leader.leader_lock import leader_status
+from dasktune.storage.queue.queue_state import (
+    MOST_DEATHS,
+    QueueState,
+    QueueStatus,
+    count_deaths,
+    state_of,
+)
+
+__all__ = ["ExperimentQueue"]
+
+#: Distinguishes an entry from any other JSON file.
+_KIND: Final = "dasktune queued experiment"
+_FORMAT: Final = 1
+#: Longest reason in characters.
+_LONGEST_REASON: Final = 2000
+
+
+class ExperimentQueue:
+    """The experiments in a queue.
+
+    Parameters
+    ----------
+    storage : Storage
+        The queue's directory; it may be missing.
+
+    Examples
+    --------
+    >>> queue = ExperimentQueue(Storage("memory://doctest-queue"))
+    >>> entry_id = queue.add("first", b"pickle", priority=0, weight=1, submitted=0.0)
+    >>> queue.status(entry_id).state.value
+    'queued'
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+
+    def add(self, name: str, pickled: bytes, *, priority: float, weight: float, submitted: float) -> str:
+        """Add an experiment, and return its ID.
+
+        Parameters
+        ----------
+        name : str
+            The experiment's name.
+        pickled : bytes
+            The arguments of the tuner.
+        priority, weight, submitted : float
+            As for :class:`QueueStatus`.
+        """
+        moment = datetime.fromtimestamp(submitted, timezone.utc)
+        entry_id = f"{moment:%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:8]}"
+        self.storage.create(f"{entry_id}/tuner.pkl", pickled, durable=True)
+        values = {"name": name, "priority": priority, "weight": weight, "submitted": submitted}
+        self._write(entry_id, "entry.json", {"kind": _KIND, "format": _FORMAT, **values})
+        return entry_id
+
+    def ids(self) -> list[str]:
+        """Return the names in the queue's directory, of which some may be no experiments."""
+        with reading("the queue", self.storage):
+            return self.storage.names()
+
+    def statuses(self, over: Mapping[str, QueueStatus] | None = None) -> list[QueueStatus]:
+        """Return all experiments, in the order of their submission.
+
+        An experiment whose files are damaged has failed, with the reason, and hides no other one.
+
+        Parameters
+        ----------
+        over : mapping of str to QueueStatus, optional
+            Experiments by ID that are known to be over, and are not read again.
+        """
+        known = over or {}
+        found = []
+        for entry_id in self.ids():
+            try:
+                found.append(known[entry_id] if entry_id in known else self.status(entry_id))
+            except ConfigError:
+                pass  # a file, or the directory of a submission that has not ended
+            except StorageError as error:
+                lost = QueueStatus(
+                    entry_id=entry_id, name=entry_id, state=QueueState.FAILED, reason=str(error)
+                )
+                found.append(lost)
+        return sorted(found, key=lambda one: (one.submitted, one.entry_id))
+
+    def status(self, entry_id: str) -> QueueStatus:
+        """Return an experiment.
+
+        Parameters
+        ----------
+        entry_id : str
+            Its ID.
+
+        Raises
+        ------
+        ConfigError
+            If the queue has no such experiment.
+        StorageError
+            If its files cannot be read.
+        """
+        known = is_relative_name(entry_id)
+        entry = self._read(entry_id, "entry.json") if known else None
+        if entry is None:
+            raise ConfigError(f"entry must be one of the queue {self.storage}, got {entry_id!r:.100}")
+        values = _checked_entry(entry, entry_id)
+        files = self._names(entry_id)
+        end = self._read(entry_id, "end.json") if "end.json" in files else None
+        outcome = None if end is None else _outcome(end, entry_id)
+        shown = end if end is not None else self._read_if(files, entry_id, "note.json")
+        place = self._read_if(files, entry_id, "directory.json")
+        is_driven = outcome is None and self.is_driven(entry_id)
+        state = state_of(outcome, is_driven=is_driven, is_cancelled="cancel.json" in files)
+        reason = shown.get("reason", "") if state is not QueueState.RUNNING else ""
+        return QueueStatus(
+            entry_id=entry_id,
+            state=state,
+            reason=str(reason),
+            directory=str(place.get("directory", "")),
+            **values,
+        )
+
+    def is_driven(self, entry_id: str) -> bool:
+        """Whether a living driver holds the lock of an experiment, for display and for a runner."""
+        return leader_status(self.entry(entry_id)).word == "alive"
+
+    def entry(self, entry_id: str) -> Storage:
+        """Return the directory of an experiment in the queue, which has its lock."""
+        return self.storage.child(entry_id)
+
+    def find(self, name: str) -> QueueStatus:
+        """Return the newest experiment with this ID or name.
+
+        Raises
+        ------
+        ConfigError
+            If there is none.
+        """
+        matches = [one for one in self.statuses() if name in (one.entry_id, one.name)]
+        if not matches:
+            raise ConfigError(
+                f"entry must be the ID or the name of an experiment in {self.storage}, got {name!r}"
+            )
+        return matches[-1]
+
+    def pickled(self, entry_id: str) -> bytes:
+        """Return the pickled arguments of the tuner.
+
+        Raises
+        ------
+        StorageError
+            If other users of this machine can change the queue: unpickling could run their code.
+        """
+        for storage in (self.storage, self.entry(entry_id)):
+            reason = exposure(storage.path()) if storage.is_local else ""
+            if reason:
+                raise StorageError(
+                    f"the queue at {self.storage} must be a directory that only you can change: {reason}. "
+                    "Its experiments are unpickled, which can run code of other users"
+                )
+        with reading("tuner.pkl", self.entry(entry_id)):
+            return self.storage.read_bytes(f"{entry_id}/tuner.pkl")
+
+    def cancel(self, entry_id: str) -> None:
+        """Ask for the end of an experiment; again, or after its end, this changes nothing."""
+        self._create(entry_id, "cancel.json", {})
+
+    def is_cancelled(self, entry_id: str) -> bool:
+        """Whether the user has cancelled an experiment."""
+        return self.storage.exists(f"{entry_id}/cancel.json")
+
+    # For drivers that hold the experiment's lock
+
+    def begin(self, entry_id: str, epoch: int, records: int) -> bool:
+        """Record that a driver begins, and return whether it may run the experiment.
+
+        It may not if the experiment has ended or is cancelled, or if too many drivers died; the
+        end is recorded then.
+
+        Parameters
+        ----------
+        entry_id : str
+            The experiment.
+        epoch : int
+            The number of the driver's lease.
+        records : int
+            Number of records in the experiment's journal.
+        """
+        if self.storage.exists(f"{entry_id}/end.json"):
+            return False
+        if self.is_cancelled(entry_id):
+            self.end(entry_id, QueueState.CANCELLED, "cancelled before it could start again")
+            return False
+        lengths = [self._start_length(entry_id, name) for name in self._names(entry_id, "starts")]
+        deaths = count_deaths([*lengths, records])
+        if deaths >= MOST_DEATHS:
+            reason = (
+                f"{deaths} drivers died one after the other without a new result. Submit it again to retry"
+            )
+            self.end(entry_id, QueueState.FAILED, reason)
+            return False
+        self._create(entry_id, _start_name(epoch), {"records": records})
+        return True
+
+    def give_back(self, entry_id: str, epoch: int, reason: str = "") -> None:
+        """Leave an experiment in the queue at the orderly end of a driver, which is no death."""
+        if reason:
+            self.note(entry_id, reason)
+        self.storage.remove(f"{entry_id}/{_start_name(epoch)}")
+
+    def note(self, entry_id: str, reason: str) -> None:
+        """Store why an experiment did not start; only shown."""
+        content = json.dumps({"reason": reason[:_LONGEST_REASON]}).encode()
+        self.storage.write_bytes(f"{entry_id}/note.json", content)
+
+    def directory(self, entry_id: str) -> str:
+        """Return the experiment's directory that a driver has recorded; empty before."""
+        return str((self._read(entry_id, "directory.json") or {}).get("directory", ""))
+
+    def set_directory(self, entry_id: str, directory: str) -> None:
+        """Record the experiment's directory.
+
+        Parameters
+        ----------
+        entry_id : str
+            The experiment.
+        directory : str
+            The URL of its directory.
+        """
+        self._create(entry_id, "directory.json", {"directory": directory})
+
+    def end(self, entry_id: str, outcome: QueueState, reason: str = "") -> bool:
+        """Record the end of an experiment, and return whether it had none.
+
+        Parameters
+        ----------
+        entry_id : str
+            The experiment.
+        outcome : QueueState
+            A state that is over.
+        reason : str, optional
+            Why.
+        """
+        assert outcome.is_over
+        return self._create(
+            entry_id, "end.json", {"outcome": outcome.value, "reason": reason[:_LONGEST_REASON]}
+        )
+
+    def _start_length(self, entry_id: str, name: str) -> int:
+        start = self._read(entry_id, f"starts/{name}") or {}
+        records = start.get("records")
+        return records if isinstance(records, int) else -1
+
+    def _names(self, entry_id: str, *parts: str) -> list[str]:
+        with reading("the queue", self.storage):
+            return self.storage.names(entry_id, *parts)
+
+    def _read_if(self, files: list[str], entry_id: str, name: str) -> dict[str, Any]:
+        return (self._read(entry_id, name) or {}) if name in files else {}
+
+    def _read(self, entry_id: str, name: str) -> dict[str, Any] | None:
+        with reading(name, self.storage):
+            try:
+                content = parse(self.storage.read_bytes(f"{entry_id}/{name}"))
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        if not isinstance(content, dict):
+            raise StorageError(f"{entry_id}/{name} of the queue {self.storage} is damaged. Remove it")
+        return content
+
+    def _create(self, entry_id: str, name: str, values: Mapping[str, Any]) -> bool:
+        try:
+            self._write(entry_id, name, values)
+        except FileExistsError:
+            return False
+        return True
+
+    def _write(self, entry_id: str, name: str, values: Mapping[str, Any]) -> None:
+        # The writer's ID makes the content unique, so that a repeated write recognises its file.
+        content = {**values, "writer": uuid.uuid4().hex}
+        self.storage.claim(f"{entry_id}/{name}", json.dumps(content).encode(), durable=True)
+
+
+def _start_name(epoch: int) -> str:
+    return f"starts/{epoch:09d}.json"
+
+
+def _checked_entry(entry: Mapping[str, Any], entry_id: str) -> dict[str, Any]:
+    """Return the values of an entry, which any program may have written."""
+    numbers = [entry.get(key) for key in ("priority", "weight", "submitted")]
+    fits = all(type(one) in (int, float) and math.isfinite(one) for one in numbers)  # type: ignore[arg-type]
+    is_one = entry.get("kind") == _KIND and isinstance(entry.get("name"), str)
+    if not (is_one and fits and entry.get("format") == _FORMAT):
+        raise StorageError(
+            f"entry.json of {entry_id} in the queue is damaged, or of a newer dasktune. Remove it, "
+            "and submit the experiment again"
+        )
+    return {key: entry[key] for key in ("name", "priority", "weight", "submitted")}
+
+
+def _outcome(end: Mapping[str, Any], entry_id: str) -> QueueState:
+    try:
+        outcome = QueueState(end.get("outcome"))
+    except ValueError:
+        raise StorageError(f"end.json of {entry_id} in the queue is damaged") from None
+    return outcome

@@ -1,0 +1,154 @@
+"""`QueueRunner`, which starts the drivers of queued experiments, each in a process of its own.
+
+Several runners may serve one queue, on one or more machines: the lock of each experiment lets one
+driver pass. A runner holds no state that must survive it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from dasktune.errors import StorageError
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.queue.experiment_queue import ExperimentQueue
+from dasktune.storage.queue.queue_state import QueueState, QueueStatus, start_order
+from dasktune.tuner.queued_driver import DriverOrder
+
+__all__ = ["QueueRunner"]
+
+logger = logging.getLogger(__name__)
+
+#: Longest time in seconds until an experiment that could not start is tried again.
+_LONGEST_PAUSE: Final = 60.0
+
+
+@dataclass
+class _Pause:
+    """When an experiment that a driver has left may be started again."""
+
+    until: float = 0.0
+    attempts: int = 0
+
+
+@dataclass
+class QueueRunner:
+    """Starts the drivers of queued experiments.
+
+    Parameters
+    ----------
+    queue : Storage
+        The queue's directory.
+    client : str or None
+        The cluster of the experiments; None lets each start one on this machine.
+    limit : int, default=1
+        How many experiments this runner runs at the same time.
+    ttl_s : float, default=30.0
+        As for :class:`DriverOrder`.
+    on_change : callable, optional
+        Called with each experiment and a text when its driver starts or ends.
+    """
+
+    queue: Storage
+    client: str | None
+    limit: int = 1
+    ttl_s: float = 30.0
+    on_change: Callable[[QueueStatus, str], None] | None = None
+    #: The processes of the drivers by the ID of their experiment.
+    drivers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _pauses: dict[str, _Pause] = field(default_factory=dict)
+    _over: dict[str, QueueStatus] = field(default_factory=dict)
+
+    def run(self, *, until_empty: bool = False, poll_s: float = 1.0) -> None:
+        """Run experiments until this process is interrupted.
+
+        Parameters
+        ----------
+        until_empty : bool, default=False
+            Return when all experiments of the queue are over.
+        poll_s : float, default=1.0
+            Seconds between two looks at the queue.
+        """
+        try:
+            while not (self.step() and until_empty):
+                time.sleep(poll_s)
+        finally:
+            self.close()
+
+    def step(self) -> bool:
+        """Collect drivers that have ended, start others, and return whether all is over."""
+        entries = ExperimentQueue(self.queue)
+        try:
+            found = entries.statuses(self._over)
+        except StorageError as error:
+            logger.warning("%s. The queue is read again soon.", error)
+            return False
+        known = {one.entry_id: one for one in found}
+        self._over = {key: one for key, one in known.items() if one.state.is_over}
+        for entry_id in [key for key, process in self.drivers.items() if process.poll() is not None]:
+            self._collect(entry_id, entries)
+            return False  # the states that were read may be older than the end of the driver
+        now = time.monotonic()
+        for entry in start_order(found, time.time()):
+            if len(self.drivers) >= self.limit:
+                break
+            if entry.entry_id not in self.drivers and self._pause(entry.entry_id).until <= now:
+                self._start(entry)
+        return not self.drivers and all(one.state.is_over for one in found)
+
+    def close(self) -> None:
+        """Let the drivers end as after Ctrl-C, and wait for them."""
+        for process in self.drivers.values():
+            assert process.stdin is not None
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+        for process in self.drivers.values():
+            process.wait()
+        self.drivers.clear()
+
+    def _tell(self, entry: QueueStatus, text: str) -> None:
+        if self.on_change is not None:
+            self.on_change(entry, text)
+
+    def _pause(self, entry_id: str) -> _Pause:
+        return self._pauses.setdefault(entry_id, _Pause())
+
+    def _start(self, entry: QueueStatus) -> None:
+        order = DriverOrder(self.queue, entry.entry_id, self.client, self.ttl_s)
+        # Ctrl-C in the terminal reaches the runner only, which closes the input of its drivers.
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dasktune.tuner.queued_driver"],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.drivers[entry.entry_id] = process
+        assert process.stdin is not None
+        # Credentials travel through the pipe, since other users can see command lines.
+        with contextlib.suppress(OSError):  # it has died already
+            process.stdin.write(pickle.dumps(order))
+            process.stdin.flush()
+        self._tell(entry, "starts")
+
+    def _collect(self, entry_id: str, entries: ExperimentQueue) -> None:
+        process = self.drivers.pop(entry_id)
+        assert process.stdin is not None
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        entry = entries.status(entry_id)
+        if entry.state is not QueueState.QUEUED:
+            self._tell(entry, f"has {entry.state.value}")
+            return
+        pause = self._pause(entry_id)
+        pause.attempts += 1
+        killed = process.returncode < 0
+        seconds = 0.0 if killed else min(_LONGEST_PAUSE, 2.0 ** (pause.attempts - 1))
+        pause.until = time.monotonic() + seconds
+        why = "its driver was killed" if killed else entry.reason or "another driver runs it"
+        self._tell(entry, f"is queued again: {why}")

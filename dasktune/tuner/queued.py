@@ -1,0 +1,199 @@
+"""Experiments that wait in a queue until a runner starts their drivers: the user's side."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, Literal
+
+from dasktune.errors import ConfigError, TuneError, check
+from dasktune.storage.experiment.bundled_files import (
+    ExpectedDirectory,
+    bundle_initial_checkpoint,
+    with_absolute_path,
+)
+from dasktune.storage.fs.probe import warn_if_exposed
+from dasktune.storage.fs.storage import Storage, protocol_of
+from dasktune.storage.queue.experiment_queue import ExperimentQueue
+from dasktune.storage.queue.queue_state import QueueState
+from dasktune.tuner.analysis import ExperimentAnalysis
+from dasktune.tuner.result_grid import ResultGrid
+
+__all__ = ["QueuedExperiment", "enqueue", "options_for"]
+
+#: Seconds between two looks at the queue.
+_POLL_SECONDS: Final = 0.5
+
+
+class QueuedExperiment:
+    """A handle of an experiment in a queue, in any process.
+
+    Parameters
+    ----------
+    queue : str or path
+        The queue's directory or URL.
+    entry : str
+        The experiment's ID in the queue, or its name; of several with this name the newest.
+    storage_options : mapping, optional
+        Options of fsspec for the URL.
+
+    Raises
+    ------
+    ConfigError
+        If the queue has no such experiment.
+
+    Examples
+    --------
+    >>> experiment = tuner.submit(queue="~/queue")  # doctest: +SKIP
+    >>> experiment.state  # doctest: +SKIP
+    'queued'
+    >>> results = QueuedExperiment("~/queue", "first").result()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        queue: str | os.PathLike[str],
+        entry: str,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        storage = Storage(queue, storage_options or {})  # type: ignore[arg-type]
+        self._queue = ExperimentQueue(storage)
+        status = self._queue.find(entry)
+        #: The experiment's ID in the queue.
+        self.entry_id = status.entry_id
+        #: The experiment's name as it was submitted.
+        self.name = status.name
+
+    @property
+    def state(self) -> Literal["queued", "running", "finished", "failed", "cancelled"]:
+        """The state of the experiment."""
+        return self._queue.status(self.entry_id).state.value
+
+    @property
+    def reason(self) -> str:
+        """Why it has failed, or why it could not start the last time; empty otherwise."""
+        return self._queue.status(self.entry_id).reason
+
+    @property
+    def path(self) -> str | None:
+        """The experiment's directory or URL; None before its first start."""
+        return self._queue.status(self.entry_id).directory or None
+
+    def cancel(self) -> None:
+        """Take the experiment out of the queue, or stop it if it is running.
+
+        A running one ends within some seconds. Its results so far stay in its directory.
+        """
+        self._queue.cancel(self.entry_id)
+
+    def wait(self, timeout: float | None = None) -> str:
+        """Wait until the experiment is over, and return its state.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait; no limit by default.
+
+        Raises
+        ------
+        TimeoutError
+            If it is not over within `timeout`.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not (status := self._queue.status(self.entry_id)).state.is_over:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"{self.name} is still {status.state.value} after {timeout:g} s")
+            time.sleep(_POLL_SECONDS)
+        return status.state.value
+
+    def result(self, timeout: float | None = None) -> ResultGrid:
+        """Wait until the experiment is over, and return its results.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait; no limit by default.
+
+        Raises
+        ------
+        TimeoutError
+            If it is not over within `timeout`.
+        TuneError
+            If it has failed, or was cancelled before it could start.
+        """
+        self.wait(timeout)
+        status = self._queue.status(self.entry_id)
+        if status.state is QueueState.FAILED or not status.directory:
+            raise TuneError(f"experiment {self.name} has {status.state.value}: {status.reason}")
+        options = options_for(status.directory, self._queue.storage)
+        return ExperimentAnalysis(status.directory, storage_options=options).to_grid()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self._queue.storage)!r}, {self.entry_id!r}, {self.state})"
+
+
+def options_for(url: str, queue: Storage) -> Mapping[str, Any]:
+    """Return the storage options of an experiment: those of its queue, if both have one protocol.
+
+    Parameters
+    ----------
+    url : str
+        The experiment's directory or storage path.
+    queue : Storage
+        The queue's directory.
+    """
+    return queue.storage_options if protocol_of(url) == protocol_of(queue.url) else {}
+
+
+def enqueue(
+    parts: dict[str, Any], name: str, queue: str | os.PathLike[str], beginning: Any
+) -> QueuedExperiment:
+    """Add an experiment to a queue.
+
+    Parameters
+    ----------
+    parts : dict
+        The arguments of a :class:`Tuner`, except its client.
+    name : str
+        The experiment's name.
+    queue : str or path
+        The queue's directory or URL.
+    beginning : Checkpoint or None
+        The initial checkpoint.
+
+    Raises
+    ------
+    ConfigError
+        If an object cannot be pickled, or no other process can see the queue.
+    """
+    from dasktune.cluster.protocol.payload import pack_envs
+    from dasktune.cluster.protocol.pickling import dumps_user_code
+
+    run_config = parts["run_config"]
+    place = os.fspath(queue)
+    same = protocol_of(place) == protocol_of(run_config.storage_url)
+    storage = Storage(place, (run_config.storage_options or {}) if same else {})
+    hint = "Use a directory or an object store."
+    check(not storage.is_process_private, "queue", "visible to other processes", place, hint)
+    for served in ("server_port", "dashboard_controls"):
+        given = getattr(run_config, served)
+        if given is not None and given is not False:
+            raise ConfigError(f"{served} must be left out for submit(queue=...), got {given!r}")
+    packed = bundle_initial_checkpoint(beginning)
+    files = None if isinstance(packed, ExpectedDirectory) else packed
+    run_config = with_absolute_path(run_config)
+    # Credentials are in no file: the runner has options of its own.
+    run_config = replace(run_config, name=name, storage_options=None, verbose=0, progress_reporter=None)
+    if files is not None:
+        run_config = replace(run_config, restore=None)
+    envs = pack_envs(code=run_config.code)
+    content = {**parts, "run_config": run_config, "beginning": files, "envs": envs}
+    blob = dumps_user_code(content, code=run_config.code)
+    entries = ExperimentQueue(storage)
+    entry_id = entries.add(
+        name, blob, priority=run_config.priority, weight=run_config.weight, submitted=time.time()
+    )
+    warn_if_exposed(storage)
+    return QueuedExperiment(storage.url, entry_id, storage.storage_options)

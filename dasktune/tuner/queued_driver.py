@@ -1,0 +1,267 @@
+"""The driver of a queued experiment: a process that runs one experiment, and records its end.
+
+A runner starts it with ``python -m dasktune.tuner.queued_driver``, and writes a pickled
+:class:`DriverOrder` to its standard input, which stays open. When the runner dies or closes it, the
+driver ends as after Ctrl-C, and leaves the experiment in the queue.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO, Final
+
+from dasktune.config import RunConfig
+from dasktune.config.resume_config import ResumeConfig
+from dasktune.errors import ClusterError, ControlError, StorageError
+from dasktune.registry import offer_envs
+from dasktune.storage.experiment.bundled_files import with_initial_checkpoint
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.journal_reader import read_journal
+from dasktune.storage.leader.leader_lock import LeaderLock, OtherDriverLeadsError
+from dasktune.storage.queue.experiment_queue import ExperimentQueue
+from dasktune.storage.queue.queue_state import QueueState
+from dasktune.text.formatting import one_line
+from dasktune.tuner.experiment_directory import can_resume, free_names, reserved_directory
+from dasktune.tuner.queued import options_for
+from dasktune.tuner.raise_trial_error import raise_first_error
+from dasktune.tuner.restore import restore_experiment
+from dasktune.tuner.submitted_driver import wait_for_runner
+from dasktune.tuner.tuner import Tuner
+
+__all__ = ["GIVEN_BACK", "DriverOrder", "drive"]
+
+logger = logging.getLogger(__name__)
+
+#: The exit status of a driver that leaves its experiment in the queue.
+GIVEN_BACK: Final = 75
+
+#: Seconds between two looks whether the user has cancelled the experiment.
+_LOOK_SECONDS: Final = 2.0
+
+#: The file in an experiment's directory that says for which entry of a queue it is.
+_OWNER: Final = "queued.txt"
+
+
+@dataclass(frozen=True)
+class DriverOrder:
+    """What a runner tells a driver.
+
+    Parameters
+    ----------
+    queue : Storage
+        The queue's directory.
+    entry_id : str
+        The experiment.
+    client : str or None
+        The cluster.
+    ttl_s : float, default=30.0
+        Seconds after which the lease of a dead driver ends on another machine.
+    """
+
+    queue: Storage
+    entry_id: str
+    client: str | None
+    ttl_s: float = 30.0
+
+
+def drive(order: DriverOrder, closed: threading.Event) -> int:
+    """Run an experiment, and return the exit status: 0, or `GIVEN_BACK` if it stays in the queue.
+
+    Parameters
+    ----------
+    order : DriverOrder
+        The experiment.
+    closed : threading.Event
+        Set when the runner is gone.
+    """
+    queue, entry_id = ExperimentQueue(order.queue), order.entry_id
+    stops: list[Callable[[], None]] = []
+
+    def lost() -> None:
+        for stop in stops:
+            stop()
+
+    lock = LeaderLock(queue.entry(entry_id), ttl_s=order.ttl_s, on_lost=lost)
+    try:
+        with lock:
+            directory = queue.directory(entry_id)
+            if not queue.begin(entry_id, lock.epoch, _length(directory, order.queue)):
+                return 0
+            reason = _run_and_record(order, queue, lock, closed, stops)
+            if reason is None:
+                return 0
+            if not lock.lost:
+                queue.give_back(entry_id, lock.epoch, reason)
+    except OtherDriverLeadsError as error:
+        logger.info("%s", error)
+    return GIVEN_BACK
+
+
+def _run_and_record(
+    order: DriverOrder,
+    queue: ExperimentQueue,
+    lock: LeaderLock,
+    closed: threading.Event,
+    stops: list[Callable[[], None]],
+) -> str | None:
+    """Run the experiment and record its end, or return why it stays in the queue."""
+    try:
+        reason = _run(order, queue, closed, stops)
+    except (ClusterError, OtherDriverLeadsError, OSError) as error:
+        # The cluster, the storage or the other driver may be gone later.
+        return one_line(f"{type(error).__name__}: {error}")
+    except Exception as error:  # the user's code may raise any exception
+        if lock.lost or not lock.confirm():
+            return "another driver has taken the experiment over"
+        logger.exception("the queued experiment %s has failed", order.entry_id)
+        queue.end(order.entry_id, QueueState.FAILED, one_line(f"{type(error).__name__}: {error}"))
+        return None
+    if reason is not None:
+        return reason
+    is_cancelled = queue.is_cancelled(order.entry_id)
+    outcome = QueueState.CANCELLED if is_cancelled else QueueState.FINISHED
+    queue.end(order.entry_id, outcome, "cancelled while it ran" if is_cancelled else "")
+    return None
+
+
+def _run(
+    order: DriverOrder,
+    queue: ExperimentQueue,
+    closed: threading.Event,
+    stops: list[Callable[[], None]],
+) -> str | None:
+    """Run the experiment to its end; return why it was interrupted, None if it was not."""
+    parts = pickle.loads(queue.pickled(order.entry_id))
+    offer_envs(parts.pop("envs", {}))
+    config = with_initial_checkpoint(parts["run_config"], parts.pop("beginning", None))
+    options = options_for(config.storage_url, order.queue)
+    config = replace(config, storage_options=options or None)
+    config = _placed(queue, order.entry_id, config)
+    storage = _directory(config)
+    if can_resume(storage):
+        session = restore_experiment(
+            storage,
+            tune_config=parts["tune_config"],
+            run_config=config,
+            param_space=parts["param_space"],
+            resume=ResumeConfig(),
+        )
+        session.releases = False
+        if session.experiment.finished:
+            session.report_end(parts["trainable"])
+            raise_first_error(session.experiment)
+            return None
+        tuner = Tuner(parts["trainable"], client=order.client, _session=session)
+    else:
+        config = replace(config, if_exists="error")
+        tuner = Tuner(**{**parts, "run_config": config}, client=order.client)
+    return _fit(tuner, queue, order.entry_id, closed, stops)
+
+
+def _fit(
+    tuner: Tuner,
+    queue: ExperimentQueue,
+    entry_id: str,
+    closed: threading.Event,
+    stops: list[Callable[[], None]],
+) -> str | None:
+    ended = threading.Event()
+
+    def interrupt() -> None:
+        with suppress(ControlError):
+            wait_for_runner(tuner, ended).interrupt()
+
+    def watch() -> None:
+        while not ended.wait(0 if closed.is_set() else _LOOK_SECONDS):
+            if closed.is_set():
+                interrupt()
+                return
+            with suppress(Exception):  # the storage is away: look again
+                if queue.is_cancelled(entry_id):
+                    wait_for_runner(tuner, ended).stop_soon("cancelled in the queue")
+                    return
+
+    stops.append(lambda: threading.Thread(target=interrupt, daemon=True).start())
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        tuner.fit()
+    except (KeyboardInterrupt, SystemExit):
+        return "its driver was ended"
+    finally:
+        ended.set()
+        watcher.join()
+    interrupted = tuner.runner is not None and tuner.runner.interrupted
+    return "its driver was ended" if interrupted else None
+
+
+def _placed(queue: ExperimentQueue, entry_id: str, config: RunConfig) -> RunConfig:
+    """Return the configuration with the experiment's directory, which the first driver chooses."""
+    known = queue.directory(entry_id)
+    if known:
+        return replace(config, name=known.rstrip("/").rpartition("/")[2])
+    assert config.name is not None
+    if config.if_exists == "replace":
+        with reserved_directory(config, config.name, lambda: None):
+            pass  # the old experiment is deleted
+    if config.if_exists == "new":
+        for name in free_names(config, config.name):
+            # Two experiments of a queue never get one directory.
+            if _owns(_directory(replace(config, name=name)), entry_id):
+                config = replace(config, name=name)
+                break
+    elif config.if_exists == "error" and can_resume(_directory(config)):
+        raise StorageError(f"{_directory(config)} has an experiment already, and if_exists='error' is set")
+    queue.set_directory(entry_id, _directory(config).url)
+    return config
+
+
+def _owns(storage: Storage, entry_id: str) -> bool:
+    """Take an experiment's directory for an entry; return False if it is another one's."""
+    try:
+        storage.claim(_OWNER, entry_id.encode())
+    except FileExistsError:
+        return storage.read_bytes(_OWNER) == entry_id.encode()
+    return True
+
+
+def _directory(config: RunConfig) -> Storage:
+    assert config.name is not None
+    return Storage(config.storage_url, config.storage_options or {}).child(config.name)
+
+
+def _length(directory: str, queue: Storage) -> int:
+    """Return the number of records in the experiment's journal; -1 if it cannot be read."""
+    if not directory:
+        return 0
+    try:
+        return sum(1 for _ in read_journal(Storage(directory, options_for(directory, queue))))
+    except StorageError:
+        return -1
+
+
+def _watch_runner(stream: BinaryIO, closed: threading.Event) -> None:
+    stream.read()
+    closed.set()
+
+
+def main() -> Any:
+    """Read the order, run the experiment, and return the exit status."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    order: DriverOrder = pickle.load(sys.stdin.buffer)
+    closed = threading.Event()
+    threading.Thread(target=_watch_runner, args=(sys.stdin.buffer, closed), daemon=True).start()
+    return drive(order, closed)
+
+
+if __name__ == "__main__":
+    # The order's class must be that of the importable module, not of `__main__`.
+    from dasktune.tuner import queued_driver
+
+    sys.exit(queued_driver.main())

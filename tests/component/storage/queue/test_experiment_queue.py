@@ -1,0 +1,179 @@
+"""The files of a queue: each step of several drivers, and each death between two steps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+
+from dasktune.errors import ConfigError, StorageError
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.leader.leader_lock import LeaderLock
+from dasktune.storage.queue.experiment_queue import ExperimentQueue
+from dasktune.storage.queue.queue_state import MOST_DEATHS, QueueState
+
+
+@pytest.fixture
+def queue(tmp_path) -> ExperimentQueue:
+    return ExperimentQueue(Storage(str(tmp_path / "queue")))
+
+
+def submit(queue: ExperimentQueue, name: str = "run") -> str:
+    return queue.add(name, b"tuner", priority=1, weight=2.0, submitted=1e9)
+
+
+class World:
+    """What drivers share: the lock of an experiment, and the experiment itself."""
+
+    def __init__(self, queue: ExperimentQueue, entry_id: str) -> None:
+        self.queue, self.entry_id = queue, entry_id
+        self.holder: object = None
+        self.epoch = 0
+        #: Records of the experiment's journal by directory; 3 is its end.
+        self.records: dict[str, int] = {}
+        self.ends: list[str] = []
+
+    def driver(self, name: str) -> Iterator[None]:
+        """Take the steps of a driver; between any two of them it may die."""
+        me = object()
+        while self.holder is not None:
+            yield
+        self.holder, epoch = me, self.epoch + 1
+        self.epoch = epoch
+        yield
+        directory = self.queue.directory(self.entry_id)
+        if self.queue.begin(self.entry_id, epoch, self.records.get(directory, 0)):
+            yield
+            if not directory:
+                directory = f"chosen-by-{name}"
+                self.queue.set_directory(self.entry_id, directory)
+                yield
+            while self.records.get(directory, 0) < 3:
+                self.records[directory] = self.records.get(directory, 0) + 1
+                yield
+            if self.queue.end(self.entry_id, QueueState.FINISHED, f"in {directory}"):
+                self.ends.append(directory)
+            yield
+        self.holder = None
+
+
+def play(world: World, order: tuple[int, ...], deaths: dict[int, int]) -> None:
+    """Let drivers take steps in an order; a driver dies after so many of its steps."""
+    drivers: dict[int, Iterator[None]] = {}
+    taken = dict.fromkeys(range(3), 0)
+    # In the end all that live take their other steps.
+    for who in (*order, *(0, 1, 2) * 20):
+        steps = drivers.setdefault(who, world.driver(str(who)))
+        if deaths.get(who) == taken[who]:
+            frame = steps.gi_frame  # type: ignore[attr-defined]
+            if frame is not None and frame.f_locals.get("me") is world.holder:
+                world.holder = None  # the system unlocks what a dead process has locked
+            steps.close()  # type: ignore[attr-defined]
+        taken[who] += 1
+        next(steps, None)
+
+
+def test_each_order_of_two_drivers_and_their_deaths_gives_one_result(tmp_path):
+    orders = list(product((0, 1), repeat=7))
+    for number, order in enumerate(orders):
+        # Each moment of death of each driver occurs with many orders.
+        deaths = {0: number % 8, 1: number // 8 % 9}
+        queue = ExperimentQueue(Storage(f"memory://orders-{os.getpid()}-{number}"))
+        world = World(queue, submit(queue))
+        play(world, order, deaths)
+        status = queue.status(world.entry_id)
+        assert status.state is QueueState.FINISHED
+        assert len(world.ends) == 1
+        # No result is lost, and no second directory is begun.
+        assert world.records == {status.directory: 3}
+        queue.storage.remove_tree()
+
+
+def test_a_submission_that_died_before_its_last_write_is_not_in_the_queue(queue):
+    entry_id = submit(queue)
+    queue.storage.remove(f"{entry_id}/entry.json")
+    assert queue.statuses() == []
+    with pytest.raises(ConfigError, match="entry must be one of the queue"):
+        queue.status(entry_id)
+
+
+def test_an_experiment_runs_while_a_driver_holds_its_lock(queue):
+    entry_id = submit(queue)
+    with LeaderLock(queue.entry(entry_id)):
+        assert queue.status(entry_id).state is QueueState.RUNNING
+        queue.cancel(entry_id)
+        assert queue.status(entry_id).state is QueueState.RUNNING
+    assert queue.status(entry_id).state is QueueState.CANCELLED
+
+
+def test_a_cancelled_experiment_does_not_begin_again(queue):
+    entry_id = submit(queue)
+    queue.cancel(entry_id)
+    queue.cancel(entry_id)
+    assert not queue.begin(entry_id, 1, 0)
+    assert queue.status(entry_id).state is QueueState.CANCELLED
+
+
+def test_the_first_end_stands(queue):
+    entry_id = submit(queue)
+    assert queue.end(entry_id, QueueState.FINISHED)
+    assert not queue.end(entry_id, QueueState.FAILED, "too late")
+    assert queue.status(entry_id).state is QueueState.FINISHED
+    assert not queue.begin(entry_id, 1, 0)
+
+
+def test_an_experiment_that_kills_its_drivers_fails_and_one_that_makes_progress_does_not(queue):
+    bad, good = submit(queue, "bad"), submit(queue, "good")
+    for epoch in range(MOST_DEATHS):
+        assert queue.begin(bad, epoch, 0)
+        assert queue.begin(good, epoch, epoch)
+    assert not queue.begin(bad, MOST_DEATHS, 0)
+    assert queue.begin(good, MOST_DEATHS, MOST_DEATHS)
+    assert queue.find("bad").state is QueueState.FAILED
+    assert "drivers died" in queue.find("bad").reason
+
+
+def test_an_orderly_end_is_no_death_and_says_why(queue):
+    entry_id = submit(queue)
+    for epoch in range(2 * MOST_DEATHS):
+        assert queue.begin(entry_id, epoch, 0)
+        queue.give_back(entry_id, epoch, "the cluster is away")
+    assert queue.status(entry_id).reason == "the cluster is away"
+
+
+@pytest.mark.parametrize("name", ["entry.json", "end.json", "directory.json"])
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"kind": 1}', b'{"a": NaN}'])
+def test_a_damaged_experiment_hides_no_other_one_and_does_not_start(queue, name, content):
+    damaged, sound = submit(queue, "damaged"), submit(queue, "sound")
+    queue.storage.write_bytes(f"{damaged}/{name}", content)
+    states = {one.entry_id: one.state for one in queue.statuses()}
+    assert states[sound] is QueueState.QUEUED
+    harmless = name == "directory.json" and content == b'{"kind": 1}'
+    assert states[damaged] is (QueueState.QUEUED if harmless else QueueState.FAILED)
+
+
+def test_other_files_in_the_queue_are_no_experiments(queue):
+    entry_id = submit(queue)
+    queue.storage.write_bytes("README", b"mine")
+    assert [one.entry_id for one in queue.statuses()] == [entry_id]
+
+
+def test_no_pickle_is_read_that_other_users_can_change(queue):
+    entry_id = submit(queue)
+    assert queue.pickled(entry_id) == b"tuner"
+    os.chmod(queue.storage.path(entry_id), 0o777)
+    with pytest.raises(StorageError, match="only you can change"):
+        queue.pickled(entry_id)
+
+
+def test_an_experiment_is_found_by_its_id_and_the_newest_one_by_its_name(queue):
+    first = submit(queue)
+    later = queue.add("run", b"", priority=0, weight=1.0, submitted=2e9)
+    assert queue.find(first).entry_id == first
+    assert queue.find("run").entry_id == later
+    with pytest.raises(ConfigError, match="the ID or the name"):
+        queue.find("other")
+    with pytest.raises(ConfigError, match="one of the queue"):
+        queue.status("../run")

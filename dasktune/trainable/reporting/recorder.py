@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from dasktune.errors import CheckpointDamaged, CheckpointNotFound, ConfigError
+from dasktune.errors import CheckpointDamaged, CheckpointNotFound, ConfigError, StorageError
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.checkpoints.serialization import from_bytes, to_bytes
@@ -263,6 +263,31 @@ class Recorder:
                     raise
                 self.ending = Unusable(record, str(error))
                 raise TrialInterrupted from error
+
+    def newest_record(self) -> CheckpointRecord | None:
+        """Return the newest checkpoint's record once its upload has ended; None without one."""
+        with self.report_timeout, self._unless_stopped():
+            self._uploader.flush()
+            return self.newest or self._spec.initial_checkpoint
+
+    def lose(self, record: CheckpointRecord, reason: str) -> None:
+        """Set `ending` because a process of the trial has found its newest checkpoint unusable.
+
+        Parameters
+        ----------
+        record : CheckpointRecord
+            The checkpoint.
+        reason : str
+            What was found.
+
+        Raises
+        ------
+        StorageError
+            If it is the experiment's initial checkpoint, which nothing replaces.
+        """
+        if self.newest is None:
+            raise StorageError(reason)
+        self.ending = Unusable(record, reason)
 
     @contextmanager
     def _unless_stopped(self) -> Iterator[None]:

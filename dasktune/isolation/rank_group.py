@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn, Protocol
 
+from dasktune.errors import ConfigError
 from dasktune.isolation.rank_layout import RankPlace, lay_out, rank_environment
 from dasktune.isolation.rank_messages import (
     AskCheckpoint,
@@ -19,6 +20,7 @@ from dasktune.isolation.rank_messages import (
     FromRank,
     HoldPort,
     KillRanks,
+    OfferedFile,
     PortHeld,
     RankBegan,
     RankDied,
@@ -28,6 +30,7 @@ from dasktune.isolation.rank_messages import (
     Reduced,
     ReduceMetrics,
     Release,
+    ShardWritten,
     StacksDumped,
     StartRanks,
     TellRanks,
@@ -35,7 +38,10 @@ from dasktune.isolation.rank_messages import (
     ToRank,
     UnusableCheckpoint,
     WordOfRank,
+    WriteShard,
 )
+from dasktune.isolation.rank_session import exception_of
+from dasktune.storage.checkpoints.manifest import FileEntry
 from dasktune.trainable.ranks import RankSettings
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.events import ErrorInfo
@@ -51,6 +57,7 @@ __all__ = [
     "UsableCheckpointLost",
     "WorkerGone",
     "mean_metrics",
+    "owners_of_files",
 ]
 
 logger = logging.getLogger(__name__)
@@ -112,8 +119,13 @@ class FullReport:
     number: int
     #: The metrics of the result.
     metrics: dict[str, Any] = field(repr=False)
-    #: The local directory of rank 0's checkpoint; None without one.
-    checkpoint: str | None
+    #: The reports of the ranks that hand in files of a checkpoint.
+    offers: Mapping[int, RankReport]
+
+    @property
+    def checkpoint(self) -> str | None:
+        """The local directory of the checkpoint, if rank 0 alone hands in files."""
+        return self.offers[0].checkpoint if set(self.offers) == {0} else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +216,8 @@ class RankGroup:
         #: The ranks whose agents were told to start them; each of them dies.
         self._started: set[int] = set()
         self._over = False
+        #: What the ranks have copied of the checkpoint that is being written.
+        self._written: dict[int, ShardWritten] = {}
 
     @property
     def world_size(self) -> int:
@@ -270,6 +284,33 @@ class RankGroup:
         """Answer a rank that waits for the newest checkpoint."""
         self._tell(message, rank)
 
+    def write_shards(self, owners: Mapping[int, frozenset[str]], path: str) -> dict[str, FileEntry]:
+        """Let the ranks copy their files into a checkpoint, and wait until they have.
+
+        Parameters
+        ----------
+        owners : mapping of int to frozenset of str
+            The names of the files that each rank copies.
+        path : str
+            The checkpoint's path below the experiment.
+
+        Raises
+        ------
+        Exception
+            The error of a rank that could not copy its files, once all others are done.
+        RankFailed, RanksKilled, WorkerGone
+            See the classes.
+        """
+        self._written = {}
+        for rank, names in owners.items():
+            self._tell(WriteShard(path=path, names=names), rank)
+        while len(self._written) < len(owners):
+            self._take(None)
+        for shard in self._written.values():
+            if shard.error is not None:
+                raise exception_of(shard.error)
+        return {name: entry for one in self._written.values() for name, entry in one.entries.items()}
+
     def release(self, number: int, *, leave: bool = False, error: ErrorInfo | None = None) -> None:
         """Let all ranks continue after a report, or end there.
 
@@ -288,8 +329,9 @@ class RankGroup:
 
     def kill(self) -> None:
         """Kill all ranks at once; from any thread."""
-        self._kill_all()
+        # First, so that no death by this kill counts as a failure.
         self._inbox.put(("", _Killed()))
+        self._kill_all()
 
     def end(self, grace: float = 0.0) -> None:
         """Wait until no process of a rank is left; kill those that are after `grace` seconds."""
@@ -361,6 +403,8 @@ class RankGroup:
                 self._reports[rank] = message
             case Reduced(metrics=metrics):
                 self._add_report(metrics)
+            case ShardWritten():
+                self._written[rank] = message
             case AskCheckpoint():
                 self._events.append(NewCheckpointAsked(rank))
             case UnusableCheckpoint():
@@ -403,8 +447,10 @@ class RankGroup:
                 self._tell(ReduceMetrics(number=self._number, metrics=metrics), 0)
 
     def _add_report(self, metrics: dict[str, Any]) -> None:
-        checkpoint = self._reports[0].checkpoint
-        self._events.append(FullReport(number=self._number, metrics=metrics, checkpoint=checkpoint))
+        offers = {rank: one for rank, one in sorted(self._reports.items()) if one.files}
+        if not offers and self._reports[0].checkpoint is not None:
+            offers = {0: self._reports[0]}  # A checkpoint without files, as in an ordinary trial.
+        self._events.append(FullReport(number=self._number, metrics=metrics, offers=offers))
 
     def _check_same_end(self) -> None:
         """Raise RankFailed if a rank has ended while others wait for it in a report."""
@@ -489,6 +535,34 @@ class RankGroup:
     def _tell(self, message: ToRank, rank: int | None = None) -> None:
         for address in self._addresses if rank is None else (self._places[rank].address,):
             self._link.send(address, TellRanks(message=message, rank=rank))
+
+
+def owners_of_files(offers: Mapping[int, RankReport]) -> dict[int, frozenset[str]]:
+    """Return which rank copies which files. Each file has one writer.
+
+    Parameters
+    ----------
+    offers : mapping of int to RankReport
+        The reports of the ranks that hand in files.
+
+    Raises
+    ------
+    ConfigError
+        If two ranks hand in different files of one name.
+    """
+    owners: dict[str, tuple[int, OfferedFile]] = {}
+    for rank, report in sorted(offers.items()):
+        for file in report.files:
+            other, first = owners.setdefault(file.name, (rank, file))
+            if first.identity != file.identity:
+                raise ConfigError(
+                    f"checkpoint must have each file from one rank, got {file.name!r} from ranks {other} "
+                    f"and {rank}. Put the number of the rank into the name."
+                )
+    files: dict[int, set[str]] = {}
+    for name, (rank, _) in owners.items():
+        files.setdefault(rank, set()).add(name)
+    return {rank: frozenset(names) for rank, names in files.items()}
 
 
 def mean_metrics(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dasktune.storage.checkpoints.manifest import FileEntry
 from dasktune.trainable.data.child_payload import ChildPayload
 from dasktune.trainable.ranks import RankInfo
 from dasktune.trainable.spec import TrialSpec
@@ -30,6 +31,7 @@ __all__ = [
     "HoldPort",
     "KillRanks",
     "NewestCheckpoint",
+    "OfferedFile",
     "Ping",
     "PortHeld",
     "RankBegan",
@@ -41,12 +43,14 @@ __all__ = [
     "ReduceMetrics",
     "Release",
     "RunRank",
+    "ShardWritten",
     "StacksDumped",
     "StartRanks",
     "TellRanks",
     "ToAgent",
     "ToRank",
     "WordOfRank",
+    "WriteShard",
 ]
 
 
@@ -90,6 +94,15 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WriteShard:
+    """Copy files of the rank's checkpoint into the storage; the answer is `ShardWritten`."""
+
+    #: The checkpoint's path below the experiment.
+    path: str
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewestCheckpoint:
     """The answer to `AskCheckpoint`."""
 
@@ -97,7 +110,7 @@ class NewestCheckpoint:
     record: CheckpointRecord | None
 
 
-ToRank = Ping | ReduceMetrics | Release | NewestCheckpoint
+ToRank = Ping | ReduceMetrics | Release | WriteShard | NewestCheckpoint
 
 
 # From a rank
@@ -109,6 +122,16 @@ class RankBegan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedFile:
+    """A file of a rank's checkpoint."""
+
+    #: Path below the checkpoint.
+    name: str
+    #: Host, device and number of the file: two ranks of a host may hand in one file.
+    identity: tuple[str, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankReport:
     """User code has called `report` and waits for its release."""
 
@@ -116,6 +139,17 @@ class RankReport:
     metrics: dict[str, Any] = field(repr=False)
     #: The local directory of its checkpoint; None without one.
     checkpoint: str | None = None
+    #: The files there.
+    files: tuple[OfferedFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardWritten:
+    """The answer to `WriteShard`."""
+
+    entries: Mapping[str, FileEntry] = field(default_factory=dict)
+    #: Why the files could not be copied; None if they were.
+    error: ErrorInfo | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +181,7 @@ class RankEnded:
     error: ErrorInfo | None = None
 
 
-WordOfRank = RankBegan | RankReport | Reduced | AskCheckpoint | UnusableCheckpoint | RankEnded
+WordOfRank = RankBegan | RankReport | ShardWritten | Reduced | AskCheckpoint | UnusableCheckpoint | RankEnded
 
 
 # From the coordinator to an agent

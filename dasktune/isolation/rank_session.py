@@ -14,25 +14,30 @@ from dasktune.errors import CheckpointDamaged, CheckpointNotFound, ConfigError, 
 from dasktune.isolation.rank_messages import (
     AskCheckpoint,
     NewestCheckpoint,
+    OfferedFile,
     RankReport,
     Reduced,
     ReduceMetrics,
     Release,
+    ShardWritten,
     ToRank,
     UnusableCheckpoint,
     WordOfRank,
+    WriteShard,
 )
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
+from dasktune.storage.checkpoints.source_files import source_files
 from dasktune.trainable.api.session import TuneContext
 from dasktune.trainable.async_exception import TrialInterrupted
 from dasktune.trainable.fork_guard import check_not_forked
 from dasktune.trainable.ranks import RankInfo
 from dasktune.trainable.reporting.plain_metrics import plain_metrics
+from dasktune.trainable.running.error_info import error_info
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.events import ErrorInfo
 
-__all__ = ["RankSession"]
+__all__ = ["RankSession", "exception_of"]
 
 
 class RankSession:
@@ -59,7 +64,6 @@ class RankSession:
         #: Whether the trial has ended at a report.
         self.has_left = False
         self._spec = spec
-        self._info = info
         self._send = send
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -83,7 +87,7 @@ class RankSession:
         metrics : dict
             The metrics of this rank.
         checkpoint : Checkpoint, optional
-            The checkpoint of rank 0.
+            This rank's files of the checkpoint.
 
         Raises
         ------
@@ -93,11 +97,13 @@ class RankSession:
         with self.protected("report()"), self._lock:
             if self.has_left or self._closed:
                 raise TrialInterrupted
-            path = None if checkpoint is None else self._path_of(checkpoint)
+            path = None if checkpoint is None else _path_of(checkpoint)
+            files = () if path is None else _offer(path)
             plain = plain_metrics(metrics)
             self._number += 1
-            self._send(RankReport(number=self._number, metrics=plain, checkpoint=path))
-            self._wait_for_release()
+            report = RankReport(number=self._number, metrics=plain, checkpoint=path, files=files)
+            self._send(report)
+            self._wait_for_release(path)
 
     def get_checkpoint(self) -> Checkpoint | None:
         """Return the newest checkpoint of the trial; see :func:`dasktune.get_checkpoint`."""
@@ -107,10 +113,8 @@ class RankSession:
             assert isinstance(answer, NewestCheckpoint), answer
             if answer.record is None:
                 return None
-            storage = self._spec.storage
-            store = CheckpointStore(storage.with_retry(storage.retry_seconds))
             try:
-                return store.load(answer.record)
+                return self._store().load(answer.record)
             except (CheckpointNotFound, CheckpointDamaged) as error:
                 self._send(UnusableCheckpoint(record=answer.record, reason=str(error)))
                 self.has_left = True
@@ -128,9 +132,12 @@ class RankSession:
         check_not_forked(self._pid, function, "Call it in the process of the rank.")
         yield
 
-    def _wait_for_release(self) -> None:
+    def _wait_for_release(self, path: str | None) -> None:
         while True:
             answer = self._answers.get()
+            if isinstance(answer, WriteShard):
+                self._send(self._write_shard(path, answer))
+                continue
             if isinstance(answer, ReduceMetrics):
                 assert self.reduce is not None
                 reduced = plain_metrics(self.reduce([dict(one) for one in answer.metrics]))
@@ -142,25 +149,49 @@ class RankSession:
                 self.has_left = True
                 raise TrialInterrupted
             if answer.error is not None:
-                raise _exception_of(answer.error)
+                raise exception_of(answer.error)
             return
 
-    def _path_of(self, checkpoint: object) -> str:
-        if not isinstance(checkpoint, Checkpoint):
-            raise ConfigError(
-                f"checkpoint must be a Checkpoint, got {type(checkpoint).__name__}. "
-                f"Write Checkpoint.from_directory(path)."
-            )
-        if self._info.world_rank:
-            raise ConfigError(
-                f"checkpoint must be given on rank 0 only, got one on rank {self._info.world_rank}. "
-                "Gather the state on rank 0."
-            )
-        return Checkpoint.from_directory(checkpoint.path).path
+    def _write_shard(self, path: str | None, order: WriteShard) -> ShardWritten:
+        assert path is not None
+        try:
+            entries = self._store().write_shard(path, order.path, order.names)
+        except Exception as error:  # the store's client may raise any exception
+            return ShardWritten(error=error_info(error))
+        return ShardWritten(entries=entries)
+
+    def _store(self) -> CheckpointStore:
+        storage = self._spec.storage
+        return CheckpointStore(storage.with_retry(storage.retry_seconds))
 
 
-def _exception_of(error: ErrorInfo) -> BaseException:
-    """Return the exception that the coordinator has got."""
+def _path_of(checkpoint: object) -> str:
+    if not isinstance(checkpoint, Checkpoint):
+        raise ConfigError(
+            f"checkpoint must be a Checkpoint, got {type(checkpoint).__name__}. "
+            f"Write Checkpoint.from_directory(path)."
+        )
+    return Checkpoint.from_directory(checkpoint.path).path
+
+
+def _offer(path: str) -> tuple[OfferedFile, ...]:
+    """Return the files of a local checkpoint."""
+    host, files = os.uname().nodename, []
+    for file in source_files(path):
+        assert file.path is not None
+        status = os.stat(file.path)
+        files.append(OfferedFile(name=file.name, identity=(host, status.st_dev, status.st_ino)))
+    return tuple(files)
+
+
+def exception_of(error: ErrorInfo) -> BaseException:
+    """Return the exception that another process has got.
+
+    Parameters
+    ----------
+    error : ErrorInfo
+        The exception as text and, if it can be pickled, as itself.
+    """
     if error.pickled:
         exception = pickle.loads(error.pickled)
         if isinstance(exception, BaseException):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from dasktune.errors import ConfigError
@@ -18,9 +19,11 @@ from dasktune.isolation.rank_group import (
     RanksKilled,
     UsableCheckpointLost,
     WorkerGone,
+    owners_of_files,
 )
 from dasktune.isolation.rank_messages import NewestCheckpoint, UnusableCheckpoint
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
+from dasktune.storage.checkpoints.sharded import ShardedCheckpoint
 from dasktune.trainable.api.session import Session
 from dasktune.trainable.async_exception import TrialInterrupted
 from dasktune.trainable.reporting.outbox import Urgency
@@ -149,17 +152,29 @@ class RankedRun(ThreadRun):
 
     def _record(self, session: Session, report: FullReport) -> None:
         """Record a result, and release the ranks with what follows from it."""
-        checkpoint = None if report.checkpoint is None else Checkpoint.from_directory(report.checkpoint)
         try:
-            session.report(report.metrics, checkpoint)
+            session.report(report.metrics, self._checkpoint_of(report))
         except TrialInterrupted:
             self._group.release(report.number, leave=True)
+            raise
+        except (RankFailed, RanksKilled, WorkerGone):
             raise
         except Exception as error:
             # User code may catch it, as in an ordinary trial.
             self._group.release(report.number, error=error_info(error))
         else:
             self._group.release(report.number)
+
+    def _checkpoint_of(self, report: FullReport) -> Checkpoint | None:
+        if not report.offers:
+            return None
+        if report.checkpoint is not None:
+            # Rank 0 runs on this host, so this is a checkpoint like any other.
+            return Checkpoint.from_directory(report.checkpoint)
+        owners = owners_of_files(report.offers)
+        directory = next(iter(report.offers.values())).checkpoint
+        assert directory is not None
+        return ShardedCheckpoint(directory, partial(self._group.write_shards, owners))
 
     def _lose_checkpoint(self, message: UnusableCheckpoint) -> None:
         self._recorder.lose(message.record, message.reason)

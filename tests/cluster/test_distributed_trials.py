@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -444,6 +445,8 @@ def test_no_rank_survives_its_driver(cluster: LocalCluster, tmp_path: Path, how:
             until(lambda: all_gone(pids(tmp_path)))
         finally:
             driver.kill()
+    # The next experiment removes what a dead driver has left on the workers.
+    assert not tuner(cluster, tmp_path / "next", tune.with_ranks(differ, 2)).fit().errors
 
 
 @pytest.mark.slow
@@ -486,3 +489,98 @@ def test_ranks_killed_at_any_moment_lose_no_recorded_step(cluster: LocalCluster,
     assert steps == list(range(1, len(steps) + 1))
     assert result.checkpoint is not None
     assert result.checkpoint.to_dict() == {"step": steps[-1]}
+
+
+# Sharded checkpoints
+
+
+def save_shards(config: dict[str, Any]) -> None:
+    """Add one to the number in each of six slices, which the ranks share out, at each step."""
+    introduce(config)
+    context = tune.get_context()
+    rank, size = context.get_world_rank(), context.get_world_size()
+    checkpoint = tune.get_checkpoint()
+    mine = {index: 0 for index in range(6) if index % size == rank}
+    if checkpoint is not None:
+        # Any number of ranks reads what any other number has written.
+        mine = {index: int(Path(checkpoint.path, f"slice_{index}").read_text()) for index in mine}
+    step = next(iter(mine.values()), 0)
+    while step < config["steps"]:
+        step += 1
+        with tempfile.TemporaryDirectory() as directory:
+            for index in mine:
+                Path(directory, f"slice_{index}").write_text(str(step))
+            tune.report({"step": step}, checkpoint=tune.Checkpoint.from_directory(directory))
+
+
+def slices(checkpoint: tune.Checkpoint | None) -> list[str]:
+    """Return the contents of the six slices."""
+    assert checkpoint is not None
+    return [Path(checkpoint.path, f"slice_{index}").read_text() for index in range(6)]
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_each_rank_saves_its_own_files(cluster: LocalCluster, tmp_path: Path, ranks: int) -> None:
+    [result] = tuner(cluster, tmp_path, tune.with_ranks(save_shards, ranks), {"steps": 2}).fit()
+    assert slices(result.checkpoint) == ["2"] * 6
+
+
+def test_another_number_of_ranks_restores_the_shards(cluster: LocalCluster, tmp_path: Path) -> None:
+    [result] = tuner(cluster, tmp_path / "a", tune.with_ranks(save_shards, 4), {"steps": 2}).fit()
+    again = tune.with_ranks(save_shards, 3)
+    [result] = tuner(cluster, tmp_path / "b", again, {"steps": 3}, restore=result.checkpoint).fit()
+    assert slices(result.checkpoint) == ["3"] * 6
+    assert [one["metrics"]["step"] for one in journal(tmp_path / "b", event="ResultReported")] == [3]
+
+
+def clash(config: dict[str, Any]) -> None:
+    """Hand in one name from two ranks, and then one file from both."""
+    context = tune.get_context()
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory, "weights").write_text(str(context.get_world_rank()))
+        try:
+            tune.report({"step": 1}, checkpoint=tune.Checkpoint.from_directory(directory))
+        except tune.ConfigError as error:
+            note(Path(config["place"]), error)
+    shared = Path(config["place"]) / "shared"
+    shared.mkdir(exist_ok=True)
+    (shared / "weights").touch()
+    tune.report({"step": 1}, checkpoint=tune.Checkpoint.from_directory(shared))
+
+
+def test_two_files_of_one_name_are_refused_and_one_file_counts_once(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    [result] = tuner(cluster, tmp_path, tune.with_ranks(clash, 2)).fit()
+    refused = "checkpoint must have each file from one rank, got 'weights' from ranks 0 and 1"
+    assert [text.startswith(refused) for text in notes(tmp_path)] == [True, True]
+    assert result.checkpoint is not None
+    assert os.listdir(result.checkpoint.path).count("weights") == 1
+
+
+@pytest.mark.slow
+def test_ranks_killed_while_they_save_leave_no_mixed_checkpoint(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    options = {"stop": StopAllAtOnce(tmp_path), "failure_config": tune.FailureConfig(max_failures=-1)}
+    trainable = tune.with_ranks(save_shards, 4)
+    with fitting(tuner(cluster, tmp_path, trainable, {"steps": 10**9}, **options)) as future:
+        seen: set[int] = set()
+        for turn in range(8):
+            until(lambda: len(pids(tmp_path)) == 4 and seen.isdisjoint(pids(tmp_path).values()))
+            ranks = pids(tmp_path)
+            seen.update(ranks.values())
+            done = len(journal(tmp_path, event="ResultReported"))
+            until(lambda done=done: len(journal(tmp_path, event="ResultReported")) > done)
+            os.kill(ranks[turn % 4], signal.SIGKILL)
+            until(lambda ranks=ranks: all_gone(ranks))
+        (tmp_path / "stop").touch()
+        [result] = future.result(timeout=120)
+    assert_no_step_back(tmp_path)
+    steps = [one["metrics"]["step"] for one in journal(tmp_path, event="ResultReported")]
+    assert steps == list(range(1, len(steps) + 1))
+    # Every checkpoint that is left is of one step.
+    assert slices(result.checkpoint) == [str(steps[-1])] * 6
+    for path in (tmp_path / "run" / "trials").glob("*/checkpoint_*"):
+        if (path / ".manifest.json").exists():
+            assert len(set(slices(tune.Checkpoint(path)))) == 1

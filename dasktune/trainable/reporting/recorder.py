@@ -15,6 +15,7 @@ from dasktune.errors import CheckpointDamaged, CheckpointNotFound, ConfigError, 
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.checkpoints.serialization import from_bytes, to_bytes
+from dasktune.storage.checkpoints.sharded import ShardedCheckpoint
 from dasktune.storage.checkpoints.source_files import is_self_contained, local_copy
 from dasktune.trainable.async_exception import TrialInterrupted
 from dasktune.trainable.checkpoints.relay import RelayedStore
@@ -228,7 +229,8 @@ class Recorder:
             return Saved(self.newest, packed=packed)
         copy = None
         with self._unless_stopped():
-            if self._store.is_slow and self._continues_after(result):
+            whole = not isinstance(checkpoint, ShardedCheckpoint)
+            if whole and self._store.is_slow and self._continues_after(result):
                 self._uploader.wait_for_room()
                 alone = temporary and is_self_contained(checkpoint.path)
                 copy = checkpoint if alone else _copy_of(checkpoint)

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         get_context,
         report,
         with_parameters,
+        with_ranks,
         with_resources,
     )
     from dasktune.trial.location import Location
@@ -111,6 +112,7 @@ __all__ = [
     "register_trainable",
     "report",
     "with_parameters",
+    "with_ranks",
     "with_resources",
     "PlacementGroupFactory",
     "Resources",
@@ -212,6 +214,7 @@ _HOMES: Final = {
         "get_context",
         "report",
         "with_parameters",
+        "with_ranks",
         "with_resources",
     ),
     "dasktune.trial.location": ("Location",),

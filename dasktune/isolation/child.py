@@ -54,7 +54,7 @@ from dasktune.trainable.running.reuse import ReusableTrainable
 from dasktune.trainable.running.thread_run import ThreadRun
 from dasktune.trial.events import ErrorInfo
 
-__all__ = ["ChildServer", "main"]
+__all__ = ["ChildServer", "die", "die_with", "main"]
 
 #: Option of Linux' prctl(): sets the signal that the kernel sends when the parent dies.
 _PR_SET_PDEATHSIG: Final = 1
@@ -75,21 +75,28 @@ def main(link: Connection) -> None:
         # Processes that user code starts must not keep these descriptors open.
         os.set_inheritable(descriptor, False)
     faulthandler.enable(init.crash_file, all_threads=False)
-    _die_with(init.parent)
-    ChildServer(link, _die, init.crash_file).serve()
+    die_with(init.parent)
+    ChildServer(link, die, init.crash_file).serve()
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
+    """Let this process die with its parent, and with what user code has started.
+
+    Parameters
+    ----------
+    parent : int
+        Process id of the parent, which may have died already.
+    """
     if sys.platform == "linux":
         # The receiving thread sees the end of the worker, too, but not while C code has the GIL.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     # Checked after prctl(): if the worker died before that call, there is no signal, but the parent
     # has changed. If it dies after that call, the kernel sends the signal.
     if os.getppid() != parent:
-        _die()
+        die()
 
 
-def _die() -> None:
+def die() -> None:
     """Kill this process and all processes that user code has started."""
     os.killpg(0, signal.SIGKILL)
 

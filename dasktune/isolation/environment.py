@@ -9,7 +9,7 @@ from typing import Final
 
 from dasktune.trainable.spec import TrialSpec
 
-__all__ = ["environment_of", "in_trial_directory", "needs_process"]
+__all__ = ["environment_of", "in_trial_directory", "needs_process", "thread_counts"]
 
 #: Variables for the number of threads of numerical libraries, which read them at their import.
 _THREAD_COUNTS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -51,11 +51,21 @@ def environment_of(spec: TrialSpec) -> dict[str, str]:
     nanny sets them to 1. The devices are those assigned to the trial; without an assignment the
     process sees the devices of its worker.
     """
-    threads = str(max(1, int(spec.resources.head_cpus)))
-    environment = dict.fromkeys(_THREAD_COUNTS, threads)
+    environment = thread_counts(spec.resources.head_cpus)
     if spec.devices is not None:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(spec.devices)
     return environment
+
+
+def thread_counts(cpus: float) -> dict[str, str]:
+    """Return the variables with which numerical libraries use so many threads, at least one.
+
+    Examples
+    --------
+    >>> thread_counts(2.5)["OMP_NUM_THREADS"]
+    '2'
+    """
+    return dict.fromkeys(_THREAD_COUNTS, str(max(1, int(cpus))))
 
 
 @contextmanager

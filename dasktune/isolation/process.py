@@ -16,26 +16,30 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
-from typing import Final
+from typing import Any, Final
 
-from dasktune.isolation.process_messages import FromChild, InitChild, StopChild, ToChild
+from dasktune.isolation.process_messages import InitChild, StopChild
 from dasktune.trial.events import ErrorInfo
 
-__all__ = ["ChildDied", "ChildProcess"]
+__all__ = ["STACKS_SIGNAL", "ChildDied", "ChildProcess"]
 
 #: The code that the child runs first. `-c` puts the working directory first in `sys.path`, and a
 #: file there could hide any module, so this entry is removed. A `__main__` without a file is not
 #: run again when user code starts processes by `multiprocessing`.
 _BOOT: Final = """\
 import sys
-link = sys.argv.pop()
+module, link = sys.argv[1:]
+del sys.argv[1:]
 sys.path[:] = [entry for entry in sys.path if entry]
 from multiprocessing.connection import Connection
 link = Connection(int(link))
 sys.path[:] = link.recv()
-from dasktune.isolation.child import main
-main(link)
+from importlib import import_module
+import_module(module).main(link)
 """
+
+#: Makes a rank of a distributed trial write the stacks of its threads.
+STACKS_SIGNAL: Final = signal.SIGUSR2
 
 #: Seconds between two checks whether a silent child lives. A process that user code has forked may
 #: keep the child's end of the connection open, so the connection may outlive the child.
@@ -80,6 +84,10 @@ class ChildProcess:
     ----------
     environment : mapping
         Variables in addition to those of this process.
+    module : str, default="dasktune.isolation.child"
+        The module whose ``main`` the process calls with the connection.
+    inherited : mapping, optional
+        The variables of this process that it gets; all by default.
 
     Raises
     ------
@@ -110,8 +118,16 @@ class ChildProcess:
     # the waiting thread look at a dead child without reaping it, so its id stays its own, and a
     # `kill` that comes after them hits the child's group or nothing.
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        *,
+        module: str = "dasktune.isolation.child",
+        inherited: Mapping[str, str] | None = None,
+    ) -> None:
         self.environment = environment
+        self._module = module
+        self._inherited = inherited
         #: Whether the last trial left the process unchanged, so that another trial may run there.
         self.is_reusable = False
         #: Whether the user's code was sent to the child.
@@ -170,11 +186,11 @@ class ChildProcess:
         """Wait up to `timeout` seconds for the child, and return whether it has ended."""
         return self._gone.wait(timeout)
 
-    def post(self, message: ToChild) -> None:
+    def post(self, message: object) -> None:
         """Queue a message for the child; return at once."""
         self._outgoing.put(message)
 
-    def receive(self) -> FromChild:
+    def receive(self) -> Any:
         """Wait for the next message of the child.
 
         Raises
@@ -190,7 +206,7 @@ class ChildProcess:
                 if not self.is_alive:
                     # Its last message may have come since the poll: look once more.
                     timeout = 0.0
-            message: FromChild = pickle.loads(self._link.recv_bytes())
+            message = pickle.loads(self._link.recv_bytes())
         except (EOFError, OSError):
             raise ChildDied(self._death_info()) from None
         return message
@@ -201,6 +217,31 @@ class ChildProcess:
             # The system may have given the id of a reaped process to another one.
             if not self._reaped:
                 self._kill_group()
+
+    def dump_stacks(self, timeout: float = 2.0) -> str:
+        """Return the stacks of the child's threads, even if C code holds its interpreter lock.
+
+        The child must have registered the signal of `STACKS_SIGNAL` with `faulthandler`.
+
+        Parameters
+        ----------
+        timeout : float, default=2.0
+            Seconds to wait for them.
+        """
+        file, text = self._crash_file.fileno(), b""
+        before = os.fstat(file).st_size
+        with self._lock:
+            if self._reaped:
+                return ""
+            os.kill(self._process.pid, STACKS_SIGNAL)
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            # The child writes at an offset that both share, so read without moving it.
+            earlier, text = text, os.pread(file, _LONGEST_TRACEBACK, before)
+            if text and text == earlier:
+                break
+            time.sleep(0.02)
+        return text.decode(errors="replace")
 
     def stop(self) -> None:
         """Ask the child to exit, and kill it if it does not; returns when it has ended.
@@ -222,9 +263,9 @@ class ChildProcess:
 
     def _start(self, link: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-c", _BOOT, str(link)],
+            [sys.executable, "-c", _BOOT, self._module, str(link)],
             stdin=subprocess.DEVNULL,
-            env={**os.environ, **self.environment},
+            env={**(os.environ if self._inherited is None else self._inherited), **self.environment},
             pass_fds=(link, self._crash_file.fileno()),
             # A new process group, which also does not get Ctrl-C of a terminal.
             start_new_session=True,

@@ -198,7 +198,8 @@ class ProcessRun(RunBase):
     def _receive_until_finished(self, child: ChildProcess) -> Callable[..., Terminal]:
         """Handle the child's messages until the trial has ended."""
         while True:
-            match child.receive():
+            received: process_messages.FromChild = child.receive()
+            match received:
                 case process_messages.ChildMessages(messages=messages, urgent=urgent):
                     self._child_began = True
                     self._outbox.extend(messages, urgent=urgent)

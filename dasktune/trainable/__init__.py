@@ -2,6 +2,7 @@
 
 from dasktune.trainable.api.binding import with_parameters, with_resources
 from dasktune.trainable.api.dask_client import get_client
+from dasktune.trainable.api.distributed import with_ranks
 from dasktune.trainable.api.session import (
     TrialInfo,
     TuneContext,
@@ -20,5 +21,6 @@ __all__ = [
     "get_context",
     "report",
     "with_parameters",
+    "with_ranks",
     "with_resources",
 ]

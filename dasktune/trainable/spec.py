@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dasktune.storage.fs.storage import Storage
+from dasktune.trainable.ranks import RankSettings
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
 from dasktune.trial.resources import PlacementGroupFactory
@@ -63,3 +64,7 @@ class TrialSpec:
     export_formats: tuple[str, ...] = ()
     #: Address of the worker of each bundle, in the order of `resources`.
     bundle_workers: tuple[str, ...] = ()
+    #: How the ranks of a distributed trial run; None for a trial of one process.
+    ranks: RankSettings | None = None
+    #: The GPUs of each bundle of a distributed trial, as `devices`; empty for any other trial.
+    bundle_devices: tuple[tuple[str, ...] | None, ...] = ()

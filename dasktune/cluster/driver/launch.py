@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dasktune.cluster.checks.admission import Admission, only_allowed
@@ -19,7 +19,7 @@ from dasktune.cluster.protocol.pickling import dumps_user_code
 from dasktune.cluster.resources.adaptive_demand import Growth
 from dasktune.cluster.scheduler_page.page_publisher import publishing
 from dasktune.config import RunConfig
-from dasktune.errors import ClusterError
+from dasktune.errors import ClusterError, check
 from dasktune.placement import Ledger
 from dasktune.runner.ports import Clock
 from dasktune.runner.secret_values import check_secrets, with_secrets
@@ -27,7 +27,9 @@ from dasktune.storage.checkpoints.initial import INITIAL_CHECKPOINT
 from dasktune.storage.fs.probe import writes_nothing
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.api.binding import resource_help
+from dasktune.trainable.api.distributed import rank_settings
 from dasktune.trainable.api.trainable import Trainable
+from dasktune.trainable.ranks import RankSettings
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.actions import RestoreTrial, StartTrial
 from dasktune.trial.resources import PlacementGroupFactory
@@ -109,6 +111,7 @@ class Launch:
             checkpoint_at_end=checkpoints.checkpoint_at_end,
             required_metrics=self.metrics,
             isolation=self.run_config.isolation,
+            ranks=self._rank_settings(),
             log_files=self.run_config.log_files,
             chdir=self.run_config.chdir_to_trial_dir,
             initial_checkpoint=None if self.run_config.restore is None else INITIAL_CHECKPOINT,
@@ -126,6 +129,12 @@ class Launch:
         of = self.trainable
         is_class = isinstance(of, type) and issubclass(of, Trainable)
         return is_class and of.save_checkpoint is not Trainable.save_checkpoint
+
+    def _rank_settings(self) -> RankSettings | None:
+        settings = rank_settings(self.trainable)
+        if settings is None:
+            return None
+        return replace(settings, lost_after_s=2 * self.run_config.heartbeat_timeout)
 
     def dispatcher_settings(self) -> DispatcherSettings:
         """Return the dispatcher's settings, with a name that is unique on the cluster."""
@@ -172,6 +181,11 @@ def launched(client: Any, launch: Launch, clock: Clock) -> Iterator[DaskTrialExe
         If the cluster cannot run the experiment.
     """
     config = launch.run_config
+    private = rank_settings(launch.trainable) is not None and launch.storage.is_process_private
+    hint = "Use a directory or a URL that all workers see."
+    check(
+        not private, "storage_path", "visible to other processes for with_ranks()", launch.storage.url, hint
+    )
     check_secrets(launch.param_space)
     dumps_user_code({"param_space": launch.param_space}, code=config.code)
     payload = pack_trainable(launch.trainable, code=config.code)

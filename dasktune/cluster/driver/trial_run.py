@@ -79,7 +79,19 @@ class Reservation:
             # The worker decides which GPUs are free. The first share belongs to the head bundle.
             devices = lease.devices[0]
         workers = tuple(bundle.address for bundle in self.placement.bundles)
-        return replace(spec, devices=devices, bundle_workers=workers, relayed=self.relayed)
+        placed = replace(spec, devices=devices, bundle_workers=workers, relayed=self.relayed)
+        return placed if spec.ranks is None else replace(placed, bundle_devices=self._bundle_devices())
+
+    def _bundle_devices(self) -> tuple[tuple[str, ...] | None, ...]:
+        """Return the GPUs of each bundle, None for a bundle without any."""
+        actor = self.actor
+        held = [] if actor is None else [actor.lease, *actor.helper_leases]
+        # Each lease has the devices of the bundles on its worker that request GPUs, in their order.
+        granted = {lease.address: iter(lease.devices) for lease in held if lease is not None}
+        return tuple(
+            None if not bundle.devices else next(granted.get(bundle.address, iter(())), bundle.devices)
+            for bundle in self.placement.bundles
+        )
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

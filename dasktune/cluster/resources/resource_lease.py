@@ -311,7 +311,9 @@ async def _wait_for_user_code(plugin: Any, actor: str) -> None:
     """Wait for user code that still uses the resources."""
     # Wait only for the code that runs now. Meanwhile the actor may get its next trial, which has
     # its own lease.
-    running = plugin.actors[actor].release_idle() if actor in plugin.actors else []
+    running = [*plugin.actors[actor].release_idle()] if actor in plugin.actors else []
+    # Ranks of a distributed trial run here although its actor may be on another worker.
+    running += [process for key, agent in plugin.rank_agents if key == actor for process in agent.processes]
     wait = _FIRST_WAIT
     while not all(one.finished for one in running):
         await asyncio.sleep(wait)

@@ -48,6 +48,24 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         self.checkpoints: dict[str, bytes] = {}
         #: Objects that the trials of this worker share, by name; closed with the experiment.
         self.shared: dict[str, Any] = {}
+        #: The agents whose ranks of distributed trials run here, with the key of the trial's actor.
+        self.rank_agents: list[tuple[str, Any]] = []
+
+    @property
+    def ranks_op(self) -> str:
+        """The name under which a worker accepts connections to its agent for ranks."""
+        return f"{self.name}-ranks"
+
+    def setup(self, worker: Any) -> None:
+        """Accept connections of distributed trials at the worker's own port."""
+
+        async def serve(comm: Any, **message: Any) -> Any:
+            # Imported at the first use: this module must be pickled without dasktune.
+            from dasktune.cluster.worker.agent_link import serve_agent
+
+            return await serve_agent(worker, self, comm, message["actor"], message["lost_after_s"])
+
+        worker.handlers[self.ranks_op] = serve
 
     def transition(self, key: Any, start: str, finish: str, **facts: Any) -> None:
         """End a lease whose key is released, as Dask does not cancel a running coroutine.
@@ -61,6 +79,7 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
 
     async def teardown(self, worker: Any) -> None:
         """Pause every running trial, and wait a little for its checkpoint and last message."""
+        worker.handlers.pop(self.ranks_op, None)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.grace
         for actor in tuple(self.actors.values()):

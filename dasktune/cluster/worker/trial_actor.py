@@ -23,6 +23,7 @@ from distributed.worker import get_worker
 
 from dasktune.cluster.data.memory_checkpoints import key_of
 from dasktune.cluster.protocol.wire_messages import Reply, Request, TransferCall, pickled_call
+from dasktune.cluster.worker.agent_link import CommAgentLink
 from dasktune.cluster.worker.assignment import AssignedTrial
 from dasktune.cluster.worker.endpoint import WorkerEndpoint
 from dasktune.cluster.worker.trainable_loader import TrainableLoader
@@ -31,6 +32,7 @@ from dasktune.isolation.environment import needs_process
 from dasktune.isolation.process import ChildProcess
 from dasktune.isolation.process_pool import WarmProcess
 from dasktune.isolation.process_run import ProcessRun
+from dasktune.isolation.ranked_run import RankedRun
 from dasktune.trainable.async_exception import TrialInterrupted
 from dasktune.trainable.checkpoints.relay import Transfer
 from dasktune.trainable.reporting.outbox import Urgency
@@ -257,6 +259,10 @@ class TrialActor:
             packed=trial.checkpoint,
         )
         on_end = functools.partial(self._on_end, trial)
+        if spec.ranks is not None:
+            relayed = spec.relayed or spec.storage.is_process_private
+            link = CommAgentLink(self._worker, self._plugin.ranks_op, self.key, spec.ranks.lost_after_s)
+            return RankedRun(replace(spec, relayed=relayed), config, link, notify, hooks, on_end=on_end)
         if needs_process(spec):
             # A child process has its own memory, even where this process shares the driver's.
             relayed = spec.relayed or spec.storage.is_process_private
@@ -307,6 +313,8 @@ class TrialActor:
                     orphan.run.transfers.close(StorageError("the driver is gone"))
         elif now - self._orphaned_at > self._stop_grace:
             trial.interrupt()
+        if trial.run is not None:
+            trial.run.on_driver_lost()
 
     # Methods for a trial's own thread
 

@@ -46,6 +46,7 @@ from dasktune.storage.checkpoints.checkpoint import METADATA_FILE, Checkpoint
 from dasktune.storage.checkpoints.exports import write_exports
 from dasktune.storage.checkpoints.fencing import advance_fence, check_fence
 from dasktune.storage.checkpoints.manifest import FileEntry, Manifest
+from dasktune.storage.checkpoints.sharded import ShardedCheckpoint
 from dasktune.storage.checkpoints.source_files import CheckpointSource, SourceFile, source_files
 from dasktune.storage.fs import filesystem, local_files
 from dasktune.storage.fs.redaction import reading, redact_errors
@@ -191,19 +192,24 @@ class CheckpointStore:
         fence : callable, optional
             As for :meth:`commit`.
         """
-        files = source_files(source)
+        # The processes that write shards have checked their files.
+        files = [] if isinstance(source, ShardedCheckpoint) else source_files(source)
         path = record.path
         writer = uuid4().hex
         if fence is not None:
             fence()
         target = self._claim(path, writer)
         try:
+            if isinstance(source, ShardedCheckpoint):
+                entries = dict(source.write_shards(path))
+            else:
+                entries = self._copy_all(files, target)
             manifest = Manifest(
                 index=record.index,
                 iteration=record.iteration,
                 incarnation=incarnation,
                 writer=writer,
-                files=self._copy_all(files, target),
+                files=entries,
             )
             if self.durable and target.is_local:
                 _sync_directories(target.path(), files)
@@ -215,6 +221,28 @@ class CheckpointStore:
         except BaseException:
             self._clean_up(path)
             raise
+
+    def write_shard(
+        self, source: CheckpointSource, path: str, names: Collection[str]
+    ) -> dict[str, FileEntry]:
+        """Copy some files of `source` into a checkpoint that another process has begun.
+
+        Parameters
+        ----------
+        source : Checkpoint, path or mapping of str to bytes
+            As for :meth:`commit`, as are the exceptions.
+        path : str
+            The checkpoint's path below the experiment.
+        names : collection of str
+            The files to copy.
+
+        Returns
+        -------
+        dict of str to FileEntry
+            The entries for the manifest, which the other process writes.
+        """
+        files = [file for file in source_files(source) if file.name in names]
+        return self._copy_all(files, self.storage.child(path))
 
     @redact_errors
     def load(self, record: CheckpointRecord) -> Checkpoint:

@@ -14,6 +14,7 @@ from typing import Any
 from dasktune.config.validation import is_safe_name, normalised_name
 from dasktune.errors import ConfigError, TuneError, check
 from dasktune.trainable.api.trainable import Trainable
+from dasktune.trainable.ranks import RankRequest
 from dasktune.trial.resources import PlacementGroupFactory, as_placement_group
 
 __all__ = [
@@ -40,6 +41,8 @@ class BoundFunction:
     parameters: Mapping[str, Any] = field(default_factory=dict, repr=False)
     #: The resources given to :func:`with_resources`; None if it was not called.
     resources: Any = None
+    #: The ranks given to :func:`~dasktune.with_ranks`; None if a trial is one process.
+    ranks: RankRequest | None = None
 
     def __call__(self, config: dict[str, Any]) -> Any:
         """Run the function with its bound parameters."""
@@ -290,6 +293,8 @@ def with_resources(trainable: Any, resources: Any) -> Any:
         attached = staticmethod(resources) if callable(resources) else resources
         return _subclass(trainable, attached_resources=attached)
     bound = trainable if isinstance(trainable, BoundFunction) else BoundFunction(trainable)
+    hint = "Give the resources of each rank to with_ranks()."
+    check(bound.ranks is None, "trainable", "one process for with_resources()", trainable_name(bound), hint)
     return replace(bound, resources=resources)
 
 

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from dasktune.errors import ConfigError, TuneError
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.trainable.async_exception import AsyncRaise, TrialInterrupted
 from dasktune.trainable.fork_guard import check_not_forked
+from dasktune.trainable.ranks import SOLE_RANK, RankInfo
 from dasktune.trainable.reporting.auto_metrics import AutoMetrics
 from dasktune.trainable.reporting.plain_metrics import plain_metrics
 from dasktune.trainable.reporting.recorder import Done, Recorder
@@ -28,6 +29,8 @@ __all__ = [
     "Session",
     "TrialInfo",
     "TuneContext",
+    "UserSession",
+    "enter_session",
     "current_context",
     "get_checkpoint",
     "get_context",
@@ -63,7 +66,7 @@ _INITIAL_UNREAD = (
 )
 
 #: The trial whose code runs here. Asyncio tasks and ``asyncio.to_thread`` inherit it.
-_current: ContextVar[Session | None] = ContextVar("dasktune_session", default=None)
+_current: ContextVar[UserSession | None] = ContextVar("dasktune_session", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +109,8 @@ class TuneContext:
     ----------
     spec : TrialSpec
         The trial.
+    rank : RankInfo, optional
+        The calling process among the processes of the trial; by default there is one.
 
     Examples
     --------
@@ -115,8 +120,9 @@ class TuneContext:
     ...     return {"where": context.get_trial_dir(), "gpus": context.get_gpu_ids()}
     """
 
-    def __init__(self, spec: TrialSpec) -> None:
+    def __init__(self, spec: TrialSpec, rank: RankInfo = SOLE_RANK) -> None:
         self._spec = spec
+        self._rank = rank
 
     @property
     def trial_info(self) -> TrialInfo:
@@ -159,12 +165,47 @@ class TuneContext:
         """
         return list(self._spec.bundle_workers)
 
+    def get_world_rank(self) -> int:
+        """Return the number of the calling process in its trial, from 0; 0 in an ordinary trial."""
+        return self._rank.world_rank
+
+    def get_world_size(self) -> int:
+        """Return how many processes the trial has; 1 without :func:`~dasktune.with_ranks`."""
+        return self._rank.world_size
+
+    def get_local_rank(self) -> int:
+        """Return the number of the calling process among those of its trial on its host, from 0."""
+        return self._rank.local_rank
+
+    def get_local_world_size(self) -> int:
+        """Return the number of processes of the trial on the host of the calling one."""
+        return self._rank.local_world_size
+
+    def get_node_rank(self) -> int:
+        """Return the number of the calling process's host among the hosts of the trial, from 0."""
+        return self._rank.node_rank
+
     def get_trial_dir(self) -> str:
         """Return the trial's directory: an existing local path, or the URL of a remote one."""
         directory = self._spec.storage.child("trials", self._spec.trial_dir)
         if directory.is_local:
             os.makedirs(directory.inside(), exist_ok=True)
         return directory.url
+
+
+class UserSession(Protocol):
+    """What `report`, `get_checkpoint` and `get_context` need of a session."""
+
+    context: TuneContext
+
+    def report(self, metrics: object, checkpoint: object = None) -> None:
+        """Record a result."""
+
+    def get_checkpoint(self) -> Checkpoint | None:
+        """Return the newest checkpoint."""
+
+    def protected(self, function: str) -> AbstractContextManager[None]:
+        """Defer interrupts inside the ``with`` block."""
 
 
 class Stopwatch:
@@ -240,7 +281,7 @@ class Session:
 
     def enter(self) -> None:
         """Make this the session of the calling thread, and of code that inherits its context."""
-        _current.set(self)
+        enter_session(self)
 
     def close(self) -> None:
         """Wait for a report in progress, and refuse later ones."""
@@ -264,9 +305,13 @@ class Session:
 
     def get_checkpoint(self) -> Checkpoint | None:
         """Return the newest checkpoint of the trial; see :func:`get_checkpoint`."""
-        self._unread_checkpoint = None
+        self.note_checkpoint_read()
         with self.protected("get_checkpoint()"):
             return self._recorder.load()
+
+    def note_checkpoint_read(self) -> None:
+        """Note that user code has asked for its checkpoint, so that no warning says otherwise."""
+        self._unread_checkpoint = None
 
     @contextmanager
     def protected(self, function: str) -> Iterator[None]:
@@ -331,6 +376,11 @@ class ClassSession(Session):
             "report() must be called in a function trainable only. "
             "Return the metrics from step() and save in save_checkpoint()."
         )
+
+
+def enter_session(session: UserSession) -> None:
+    """Make this the session of the calling thread, and of code that inherits its context."""
+    _current.set(session)
 
 
 def restored_metrics(spec: TrialSpec) -> dict[str, Any]:

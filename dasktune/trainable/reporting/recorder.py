@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from dasktune.errors import CheckpointDamaged, CheckpointNotFound, ConfigError
+from dasktune.errors import CheckpointDamaged, CheckpointNotFound, ConfigError, StorageError
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.checkpoints.serialization import from_bytes, to_bytes
+from dasktune.storage.checkpoints.sharded import ShardedCheckpoint
 from dasktune.storage.checkpoints.source_files import is_self_contained, local_copy
 from dasktune.trainable.async_exception import TrialInterrupted
 from dasktune.trainable.checkpoints.relay import RelayedStore
@@ -228,7 +229,8 @@ class Recorder:
             return Saved(self.newest, packed=packed)
         copy = None
         with self._unless_stopped():
-            if self._store.is_slow and self._continues_after(result):
+            whole = not isinstance(checkpoint, ShardedCheckpoint)
+            if whole and self._store.is_slow and self._continues_after(result):
                 self._uploader.wait_for_room()
                 alone = temporary and is_self_contained(checkpoint.path)
                 copy = checkpoint if alone else _copy_of(checkpoint)
@@ -263,6 +265,31 @@ class Recorder:
                     raise
                 self.ending = Unusable(record, str(error))
                 raise TrialInterrupted from error
+
+    def newest_record(self) -> CheckpointRecord | None:
+        """Return the newest checkpoint's record once its upload has ended; None without one."""
+        with self.report_timeout, self._unless_stopped():
+            self._uploader.flush()
+            return self.newest or self._spec.initial_checkpoint
+
+    def lose(self, record: CheckpointRecord, reason: str) -> None:
+        """Set `ending` because a process of the trial has found its newest checkpoint unusable.
+
+        Parameters
+        ----------
+        record : CheckpointRecord
+            The checkpoint.
+        reason : str
+            What was found.
+
+        Raises
+        ------
+        StorageError
+            If it is the experiment's initial checkpoint, which nothing replaces.
+        """
+        if self.newest is None:
+            raise StorageError(reason)
+        self.ending = Unusable(record, reason)
 
     @contextmanager
     def _unless_stopped(self) -> Iterator[None]:

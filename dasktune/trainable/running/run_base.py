@@ -125,6 +125,12 @@ class RunBase(ABC):
     def interrupt(self) -> None:
         """End user code now, as far as possible. A trial without an order to pause is stopped."""
 
+    def on_driver_lost(self) -> None:  # noqa: B027 - most runs do nothing more
+        """End user code without a grace period where a trial must not outlive its driver.
+
+        Called once a second as long as the driver is gone, after the order to stop.
+        """
+
     @abstractmethod
     def _outcome(self) -> Callable[..., Terminal]:
         """Run the trial, and return a function that builds its last message from a number."""

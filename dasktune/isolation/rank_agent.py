@@ -1,0 +1,205 @@
+"""Starts the ranks of a distributed trial on one worker, passes their messages, and kills them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from dasktune.isolation.process import ChildDied, ChildProcess
+from dasktune.isolation.rank_layout import inherited_environment
+from dasktune.isolation.rank_messages import (
+    DumpStacks,
+    FromAgent,
+    FromRank,
+    HoldPort,
+    KillRanks,
+    Ping,
+    PortHeld,
+    RankBegan,
+    RankDied,
+    RankStart,
+    RunRank,
+    StacksDumped,
+    StartRanks,
+    TellRanks,
+    ToAgent,
+)
+from dasktune.trainable.data.child_payload import ChildPayload
+from dasktune.trainable.running.error_info import error_info
+
+__all__ = ["RankAgent", "hold_port"]
+
+logger = logging.getLogger(__name__)
+
+#: The module whose `main` a rank runs.
+_RANK_MODULE: Final = "dasktune.isolation.rank_process"
+
+#: Pings of a rank during the time after which it counts its worker as lost.
+_PINGS: Final = 6
+
+
+def hold_port(host: str) -> socket.socket:
+    """Return a socket that reserves a free port of this host for another process.
+
+    It is bound and does not listen. The system gives its port to no other program that asks for a
+    free one, but a server that names the port, and sets ``SO_REUSEADDR`` as servers do, gets it. So
+    no other program can take the port between now and the rendezvous.
+
+    Parameters
+    ----------
+    host : str
+        The address that other hosts will connect to.
+
+    Examples
+    --------
+    >>> with hold_port("127.0.0.1") as held, socket.socket() as server:
+    ...     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    ...     server.bind(held.getsockname())
+    """
+    family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+    held = socket.socket(family, kind, protocol)
+    try:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(address)
+    except BaseException:
+        held.close()
+        raise
+    return held
+
+
+class RankAgent:
+    """The ranks of one trial on this worker. They live no longer than the agent.
+
+    Parameters
+    ----------
+    host : str
+        The host in the worker's address.
+    send : callable
+        Sends a message to the coordinator; thread-safe, and returns at once.
+    open_payload : callable
+        Given a pickled configuration, returns what a child process unpickles. It may block.
+    """
+
+    # The connection's reader calls `handle` and `close`, which return at once. One thread starts
+    # the ranks, one pings them, and each rank has a thread that reads its messages.
+    #
+    # - A kill while the ranks are being started: both sides take `_lock`. Either the kill finds the
+    #   new process in `_ranks`, or the starting thread finds `_killed` and kills the process
+    #   itself.
+    # - Messages of a rank and its death: one thread sends both, in the order of the connection. So
+    #   no death overtakes the rank's last message.
+
+    def __init__(
+        self, host: str, send: Callable[[FromAgent], None], open_payload: Callable[[bytes], ChildPayload]
+    ) -> None:
+        self._host = host
+        self._send = send
+        self._open_payload = open_payload
+        self._lock = threading.Lock()
+        self._ranks: dict[int, ChildProcess] = {}
+        #: The ranks that call user code: only these know the signal for stacks.
+        self._began: set[int] = set()
+        self._killed = False
+        self._closed = threading.Event()
+        self._port: socket.socket | None = None
+
+    def handle(self, message: ToAgent) -> None:
+        """Handle a message of the coordinator; return at once."""
+        match message:
+            case HoldPort():
+                self._port = hold_port(self._host)
+                self._send(PortHeld(port=self._port.getsockname()[1]))
+            case StartRanks():
+                self._in_thread(self._start_all, message)
+            case TellRanks(message=told, rank=rank):
+                for number, process in self._processes():
+                    if rank in (None, number):
+                        process.post(told)
+            case DumpStacks(ranks=ranks):
+                self._in_thread(self._dump, ranks)
+            case KillRanks():
+                self.kill()
+
+    def kill(self) -> None:
+        """Kill all ranks with what they have started; thread-safe."""
+        with self._lock:
+            self._killed = True
+            processes = list(self._ranks.values())
+        for process in processes:
+            process.kill()
+
+    def close(self) -> None:
+        """Kill all ranks: the trial has ended, or the coordinator is gone."""
+        self.kill()
+        self._closed.set()
+        if self._port is not None:
+            self._port.close()
+
+    @property
+    def processes(self) -> list[ChildProcess]:
+        """The ranks whose processes have not ended."""
+        return [process for _, process in self._processes() if not process.finished]
+
+    def _processes(self) -> list[tuple[int, ChildProcess]]:
+        with self._lock:
+            return list(self._ranks.items())
+
+    def _in_thread(self, work: Callable[..., None], *arguments: object) -> None:
+        threading.Thread(target=work, args=arguments, name="dasktune-ranks", daemon=True).start()
+
+    def _start_all(self, message: StartRanks) -> None:
+        waiting = list(message.ranks)
+        try:
+            payload = self._open_payload(message.config)
+            while waiting:
+                self._start(waiting[0], message, payload)
+                del waiting[0]
+        except Exception as error:
+            for rank in waiting:
+                self._send(RankDied(rank=rank.info.world_rank, error=error_info(error)))
+        if message.spec.ranks is not None:
+            self._ping(message.spec.ranks.lost_after_s / _PINGS)
+
+    def _start(self, rank: RankStart, message: StartRanks, payload: ChildPayload) -> None:
+        settings = message.spec.ranks
+        assert settings is not None
+        inherited = inherited_environment(os.environ)
+        process = ChildProcess(rank.environment, module=_RANK_MODULE, inherited=inherited)
+        process.post(
+            RunRank(spec=message.spec, info=rank.info, payload=payload, lost_after_s=settings.lost_after_s)
+        )
+        with self._lock:
+            self._ranks[rank.info.world_rank] = process
+            killed = self._killed
+        if killed:
+            process.kill()
+        self._in_thread(self._listen, rank.info.world_rank, process)
+
+    def _listen(self, rank: int, process: ChildProcess) -> None:
+        try:
+            while True:
+                message = process.receive()
+                if isinstance(message, RankBegan):
+                    self._began.add(rank)
+                self._send(FromRank(rank=rank, message=message))
+        except ChildDied as death:
+            self._send(RankDied(rank=rank, error=death.error))
+
+    def _ping(self, interval: float) -> None:
+        # A worker that is suspended sends no pings, so its ranks exit by themselves.
+        while not self._closed.wait(interval):
+            for _, process in self._processes():
+                process.post(Ping())
+
+    def _dump(self, ranks: frozenset[int]) -> None:
+        stacks: dict[int, str] = {}
+        for rank, process in self._processes():
+            if rank in ranks and rank in self._began:
+                with suppress(OSError, ValueError):  # it has died, and its file is closed
+                    stacks[rank] = process.dump_stacks()
+        self._send(StacksDumped(stacks=stacks))

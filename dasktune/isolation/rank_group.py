@@ -1,0 +1,602 @@
+"""Coordinates the ranks of a distributed trial: starts them, completes reports, finds failures."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NoReturn, Protocol
+
+from dasktune.errors import ConfigError
+from dasktune.isolation.rank_layout import RankPlace, lay_out, rank_environment
+from dasktune.isolation.rank_messages import (
+    AskCheckpoint,
+    DumpStacks,
+    FromAgent,
+    FromRank,
+    HoldPort,
+    KillRanks,
+    OfferedFile,
+    PortHeld,
+    RankBegan,
+    RankDied,
+    RankEnded,
+    RankReport,
+    RankStart,
+    Reduced,
+    ReduceMetrics,
+    Release,
+    ShardWritten,
+    StacksDumped,
+    StartRanks,
+    TellRanks,
+    ToAgent,
+    ToRank,
+    UnusableCheckpoint,
+    WordOfRank,
+    WriteShard,
+)
+from dasktune.isolation.rank_session import exception_of
+from dasktune.storage.checkpoints.manifest import FileEntry
+from dasktune.trainable.ranks import RankSettings
+from dasktune.trainable.spec import TrialSpec
+from dasktune.trial.events import ErrorInfo
+
+__all__ = [
+    "AgentLink",
+    "AgentLost",
+    "FullReport",
+    "NewCheckpointAsked",
+    "RankFailed",
+    "RankGroup",
+    "RanksKilled",
+    "UsableCheckpointLost",
+    "WorkerGone",
+    "mean_metrics",
+    "owners_of_files",
+]
+
+logger = logging.getLogger(__name__)
+
+#: Seconds that ranks may take to exit after user code has ended on all of them.
+EXIT_SECONDS: Final = 2.0
+
+#: Seconds to wait for the end of killed processes. The kernel cannot end a process that waits for a
+#: device or a network disk.
+_KILL_SECONDS: Final = 10.0
+
+#: Seconds to wait after a rank has raised whether another one was killed. The others then raise,
+#: too, because their connections break, and the first cause is what the user needs.
+_SETTLE_SECONDS: Final = 0.2
+
+#: Seconds to wait for the stacks of ranks that hang.
+_STACKS_SECONDS: Final = 5.0
+
+
+class RankFailed(Exception):
+    """A rank has failed, so the trial has.
+
+    Parameters
+    ----------
+    error : ErrorInfo
+        The cause.
+    """
+
+    def __init__(self, error: ErrorInfo) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class RanksKilled(Exception):
+    """The ranks were killed by an order."""
+
+
+class WorkerGone(Exception):
+    """The connection to another worker of the trial has ended, so its ranks are lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLost:
+    """The connection to the agent on a worker has ended, or was never made."""
+
+    address: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Killed:
+    """Somebody has killed the ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullReport:
+    """All ranks wait in the same report."""
+
+    number: int
+    #: The metrics of the result.
+    metrics: dict[str, Any] = field(repr=False)
+    #: The reports of the ranks that hand in files of a checkpoint.
+    offers: Mapping[int, RankReport]
+
+    @property
+    def checkpoint(self) -> str | None:
+        """The local directory of the checkpoint, if rank 0 alone hands in files."""
+        return self.offers[0].checkpoint if set(self.offers) == {0} else None
+
+
+@dataclass(frozen=True, slots=True)
+class NewCheckpointAsked:
+    """A rank waits for the newest checkpoint."""
+
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsableCheckpointLost:
+    """A rank has found the newest checkpoint missing or damaged."""
+
+    message: UnusableCheckpoint
+
+
+#: What the inbox of the coordinator holds.
+Arrived = FromAgent | AgentLost | _Killed
+
+#: What `RankGroup.next_event` returns; None once user code has ended on all ranks.
+GroupEvent = FullReport | NewCheckpointAsked | UsableCheckpointLost | None
+
+
+class AgentLink(Protocol):
+    """Connections to the agents. All methods are thread-safe and return at once."""
+
+    def open(self, addresses: Sequence[str], receive: Callable[[str, FromAgent | AgentLost], None]) -> None:
+        """Connect to the agents; `receive` gets the address and each message, in order."""
+
+    def send(self, address: str, message: ToAgent) -> None:
+        """Send a message to the agent on a worker; it is dropped if the connection has ended."""
+
+    def close(self) -> None:
+        """End all connections, upon which the agents kill what still runs."""
+
+
+class RankGroup:
+    """The ranks of one start of a trial, as the trial's own worker sees them.
+
+    Parameters
+    ----------
+    spec : TrialSpec
+        The trial, with `ranks`.
+    config : bytes
+        The pickled configuration.
+    link : AgentLink
+        The connections to the agents.
+    timer : callable, default=time.monotonic
+        Returns seconds.
+    """
+
+    # One thread, the trial's, calls all methods but `kill`. Messages come through `_inbox`, so
+    # nothing else changes the state.
+
+    def __init__(
+        self,
+        spec: TrialSpec,
+        config: bytes,
+        link: AgentLink,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        assert spec.ranks is not None
+        self._settings: RankSettings = spec.ranks
+        self._spec = spec
+        self._config = config
+        self._link = link
+        self._timer = timer
+        self._places: tuple[RankPlace, ...] = lay_out(spec.bundle_workers)
+        self._addresses = tuple(dict.fromkeys(place.address for place in self._places))
+        self._limit = self._settings.report_timeout_s or spec.report_timeout_s
+        self._inbox: queue.SimpleQueue[tuple[str, Arrived]] = queue.SimpleQueue()
+        self._kill_lock = threading.Lock()
+        self._opened = False
+        self._began: set[int] = set()
+        self._ended: dict[int, ErrorInfo | None] = {}
+        self._died: dict[int, ErrorInfo] = {}
+        #: Workers whose connection has ended, with the reason.
+        self._lost: dict[str, str] = {}
+        #: The report that is being completed: what each rank has handed in.
+        self._number = 1
+        self._reports: dict[int, RankReport] = {}
+        self._reducing = False
+        #: Since when the limit of the report timeout runs.
+        self._waiting_since = 0.0
+        self._stacks: dict[int, str] = {}
+        #: Events that `next_event` has not returned.
+        self._events: deque[FullReport | NewCheckpointAsked | UsableCheckpointLost] = deque()
+        #: The ranks whose agents were told to start them; each of them dies.
+        self._started: set[int] = set()
+        self._over = False
+        #: What the ranks have copied of the checkpoint that is being written.
+        self._written: dict[int, ShardWritten] = {}
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks."""
+        return len(self._places)
+
+    def start(self) -> None:
+        """Start all ranks; returns when user code runs on all of them.
+
+        Raises
+        ------
+        RankFailed
+            If that takes too long, or a rank fails before.
+        RanksKilled, WorkerGone
+            See the classes.
+        """
+        deadline = self._timer() + self._settings.start_timeout_s
+        self._opened = True
+        self._link.open(self._addresses, lambda address, message: self._inbox.put((address, message)))
+        port = self._reserve_port(deadline)
+        for address in self._addresses:
+            ranks = tuple(
+                RankStart(
+                    info=place.info,
+                    environment=rank_environment(self._spec, place, self._places, port=port),
+                )
+                for place in self._places
+                if place.address == address
+            )
+            self._started.update(rank.info.world_rank for rank in ranks)
+            self._link.send(address, StartRanks(spec=self._spec, config=self._config, ranks=ranks))
+        while len(self._began) < self.world_size:
+            # A fast rank may have come to its first report before the last one has begun.
+            if not self._take(deadline):
+                late = sorted(set(range(self.world_size)) - self._began)
+                self._fail(
+                    f"{_ranks(late)} did not start within {self._settings.start_timeout_s:g} s "
+                    "(start_timeout_s of with_ranks)"
+                )
+        self._waiting_since = self._timer()
+
+    def next_event(self) -> GroupEvent:
+        """Wait for the next full report or question; None once all ranks have ended.
+
+        Raises
+        ------
+        RankFailed
+            If a rank fails, ends before the others, or does not come to a report in time.
+        RanksKilled, WorkerGone
+            See the classes.
+        """
+        while True:
+            self._complete_report()
+            if self._events:
+                return self._events.popleft()
+            if len(self._ended) == self.world_size:
+                return None
+            self._check_same_end()
+            deadline = None if self._limit is None else self._waiting_since + self._limit
+            if not self._take(deadline):
+                self._fail_late()
+
+    def answer_checkpoint(self, rank: int, message: ToRank) -> None:
+        """Answer a rank that waits for the newest checkpoint."""
+        self._tell(message, rank)
+
+    def write_shards(self, owners: Mapping[int, frozenset[str]], path: str) -> dict[str, FileEntry]:
+        """Let the ranks copy their files into a checkpoint, and wait until they have.
+
+        Parameters
+        ----------
+        owners : mapping of int to frozenset of str
+            The names of the files that each rank copies.
+        path : str
+            The checkpoint's path below the experiment.
+
+        Raises
+        ------
+        Exception
+            The error of a rank that could not copy its files, once all others are done.
+        RankFailed, RanksKilled, WorkerGone
+            See the classes.
+        """
+        self._written = {}
+        for rank, names in owners.items():
+            self._tell(WriteShard(path=path, names=names), rank)
+        while len(self._written) < len(owners):
+            self._take(None)
+        for shard in self._written.values():
+            if shard.error is not None:
+                raise exception_of(shard.error)
+        return {name: entry for one in self._written.values() for name, entry in one.entries.items()}
+
+    def release(self, number: int, *, leave: bool = False, error: ErrorInfo | None = None) -> None:
+        """Let all ranks continue after a report, or end there.
+
+        Parameters
+        ----------
+        number : int
+            Number of the report.
+        leave : bool, default=False
+            Whether user code ends.
+        error : ErrorInfo, optional
+            What `report` raises on all ranks.
+        """
+        self._number, self._reports, self._reducing = number + 1, {}, False
+        self._waiting_since = self._timer()
+        self._tell(Release(number=number, leave=leave, error=error))
+
+    def kill(self) -> None:
+        """Kill all ranks at once; from any thread."""
+        # First, so that no death by this kill counts as a failure.
+        self._inbox.put(("", _Killed()))
+        self._kill_all()
+
+    def end(self, grace: float = 0.0) -> None:
+        """Wait until no process of a rank is left; kill those that are after `grace` seconds."""
+        if not self._opened or self._over:
+            return
+        self._over = True
+        if grace:
+            self._wait_for_deaths(grace)
+        self._kill_all()
+        left = self._wait_for_deaths(_KILL_SECONDS)
+        if left:
+            logger.warning(
+                "the processes of %s of trial %s could not be killed: they wait for a device or a disk",
+                _ranks(left),
+                self._spec.trial_id,
+            )
+        self._link.close()
+
+    # Messages
+
+    def _next(self, deadline: float | None) -> tuple[str, Arrived] | None:
+        """Return the next message with the address of its agent; None if none comes in time."""
+        timeout = None if deadline is None else max(0.0, deadline - self._timer())
+        try:
+            return self._inbox.get(timeout=timeout)
+        except queue.Empty:
+            return None
+
+    def _take(self, deadline: float | None) -> bool:
+        """Handle one message; return whether one came in time."""
+        arrived = self._next(deadline)
+        if arrived is None:
+            return False
+        address, message = arrived
+        match message:
+            case FromRank(rank=rank, message=RankEnded(error=error)):
+                self._ended[rank] = error
+                if error is not None:
+                    self._fail_first(rank, error)
+            case FromRank(rank=rank, message=told):
+                self._handle_rank(rank, told)
+            case RankDied(rank=rank):
+                self._died[rank] = message.error
+                if rank not in self._ended:
+                    raise RankFailed(_named(rank, message.error))
+            case AgentLost(reason=reason):
+                self._lost[address] = reason
+                raise WorkerGone(f"the connection to worker {address} was lost: {reason}")
+            case _Killed():
+                raise RanksKilled
+            case StacksDumped(stacks=stacks):
+                self._stacks.update(stacks)
+            case PortHeld():
+                # Taken by `_reserve_port`; this connection has no second one.
+                raise TypeError(f"{message!r} was not asked for: a bug in dasktune")
+        return True
+
+    def _handle_rank(self, rank: int, message: WordOfRank) -> None:
+        match message:
+            case RankBegan():
+                self._began.add(rank)
+            case RankReport(number=number):
+                if number != self._number:
+                    raise TypeError(
+                        f"rank {rank} is at report {number}, not {self._number}: a bug in dasktune"
+                    )
+                if not self._reports:
+                    self._waiting_since = self._timer()
+                self._reports[rank] = message
+            case Reduced(metrics=metrics):
+                self._add_report(metrics)
+            case ShardWritten():
+                self._written[rank] = message
+            case AskCheckpoint():
+                self._events.append(NewCheckpointAsked(rank))
+            case UnusableCheckpoint():
+                self._events.append(UsableCheckpointLost(message))
+            case RankEnded():
+                raise TypeError("`_take` handles the end of a rank: a bug in dasktune")
+
+    def _reserve_port(self, deadline: float) -> int:
+        self._link.send(self._addresses[0], HoldPort())
+        while True:
+            arrived = self._next(deadline)
+            if arrived is None:
+                self._fail(f"worker {self._addresses[0]} did not answer in time (start_timeout_s)")
+            address, message = arrived
+            match message:
+                case PortHeld(port=port):
+                    return port
+                case _Killed():
+                    raise RanksKilled
+                case AgentLost(reason=reason):
+                    self._lost[address] = reason
+                    raise WorkerGone(f"worker {address} could not be reached: {reason}")
+                case FromRank() | RankDied() | StacksDumped():
+                    raise TypeError(f"{message!r} came before any rank was started: a bug in dasktune")
+
+    # Reports
+
+    def _complete_report(self) -> None:
+        """Add the event of the report in which all ranks wait, once."""
+        if len(self._reports) < self.world_size or self._reducing:
+            return
+        self._reducing = True
+        metrics = tuple(self._reports[rank].metrics for rank in range(self.world_size))
+        match self._settings.reduction:
+            case "rank0":
+                self._add_report(metrics[0])
+            case "mean":
+                self._add_report(mean_metrics(metrics))
+            case "function":
+                self._tell(ReduceMetrics(number=self._number, metrics=metrics), 0)
+
+    def _add_report(self, metrics: dict[str, Any]) -> None:
+        offers = {rank: one for rank, one in sorted(self._reports.items()) if one.files}
+        if not offers and self._reports[0].checkpoint is not None:
+            offers = {0: self._reports[0]}  # A checkpoint without files, as in an ordinary trial.
+        self._events.append(FullReport(number=self._number, metrics=metrics, offers=offers))
+
+    def _check_same_end(self) -> None:
+        """Raise RankFailed if a rank has ended while others wait for it in a report."""
+        if self._ended and self._reports:
+            ended, waiting = sorted(self._ended), sorted(self._reports)
+            self._fail(
+                f"{_ranks(ended)} ended, but {_ranks(waiting)} called report() for the "
+                f"{self._number}. time: all ranks must report equally often"
+            )
+
+    # Failures
+
+    def _fail(self, message: str, traceback: str = "") -> NoReturn:
+        raise RankFailed(ErrorInfo(message=message, traceback=traceback or f"{message}\n"))
+
+    def _fail_first(self, rank: int, error: ErrorInfo) -> NoReturn:
+        """Raise RankFailed with the error of a rank, or with the death of another one before it."""
+        deadline = self._timer() + _SETTLE_SECONDS
+        while (arrived := self._next(deadline)) is not None:
+            match arrived[1]:
+                case FromRank(rank=other, message=RankEnded(error=later)):
+                    self._ended[other] = later
+                case RankDied(rank=other, error=death):
+                    self._died[other] = death
+                    if other not in self._ended:
+                        raise RankFailed(_named(other, death))
+                case AgentLost(reason=reason):
+                    raise WorkerGone(reason)
+                case _Killed():
+                    raise RanksKilled
+                case FromRank() | PortHeld() | StacksDumped():
+                    pass  # The trial has failed, whatever they say.
+        raise RankFailed(_named(rank, error))
+
+    def _fail_late(self) -> NoReturn:
+        """Raise RankFailed with the stacks of the ranks that did not come to a report."""
+        missing = set(range(self.world_size)) - self._reports.keys() - self._ended.keys()
+        # If all have come, rank 0 still reduces their metrics.
+        late = sorted(missing) or [0]
+        for address in self._addresses:
+            self._link.send(address, DumpStacks(ranks=frozenset(late)))
+        deadline = self._timer() + _STACKS_SECONDS
+        while not self._stacks.keys() >= set(late) and self._take(deadline):
+            pass
+        message = (
+            f"no result for {self._limit:g} s (report_timeout_s): {_ranks(late)} did not come to report "
+            f"{self._number}"
+        )
+        shown = "".join(f"Rank {rank}:\n{text}\n" for rank, text in sorted(self._stacks.items()))
+        self._fail(message, f"{shown}{message}\n")
+
+    # Ends
+
+    def _kill_all(self) -> None:
+        with self._kill_lock:
+            for address in self._addresses if self._opened else ():
+                self._link.send(address, KillRanks())
+
+    def _wait_for_deaths(self, seconds: float) -> list[int]:
+        """Wait until the ranks have ended; return those that have not, of workers in contact."""
+        deadline = self._timer() + seconds
+        while left := self._living():
+            arrived = self._next(deadline)
+            if arrived is None:
+                return left
+            address, message = arrived
+            if isinstance(message, RankDied):
+                self._died[message.rank] = message.error
+            elif isinstance(message, AgentLost):
+                self._lost[address] = message.reason
+            elif isinstance(message, _Killed):
+                deadline = self._timer() + _KILL_SECONDS
+        return []
+
+    def _living(self) -> list[int]:
+        return [
+            place.rank
+            for place in self._places
+            if place.rank in self._started - self._died.keys() and place.address not in self._lost
+        ]
+
+    def _tell(self, message: ToRank, rank: int | None = None) -> None:
+        for address in self._addresses if rank is None else (self._places[rank].address,):
+            self._link.send(address, TellRanks(message=message, rank=rank))
+
+
+def owners_of_files(offers: Mapping[int, RankReport]) -> dict[int, frozenset[str]]:
+    """Return which rank copies which files. Each file has one writer.
+
+    Parameters
+    ----------
+    offers : mapping of int to RankReport
+        The reports of the ranks that hand in files.
+
+    Raises
+    ------
+    ConfigError
+        If two ranks hand in different files of one name.
+    """
+    owners: dict[str, tuple[int, OfferedFile]] = {}
+    for rank, report in sorted(offers.items()):
+        for file in report.files:
+            other, first = owners.setdefault(file.name, (rank, file))
+            if first.identity != file.identity:
+                raise ConfigError(
+                    f"checkpoint must have each file from one rank, got {file.name!r} from ranks {other} "
+                    f"and {rank}. Put the number of the rank into the name."
+                )
+    files: dict[int, set[str]] = {}
+    for name, (rank, _) in owners.items():
+        files.setdefault(rank, set()).add(name)
+    return {rank: frozenset(names) for rank, names in files.items()}
+
+
+def mean_metrics(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the metrics of rank 0, each number as the mean over the ranks that report a number.
+
+    Examples
+    --------
+    >>> mean_metrics([{"loss": 1.0, "name": "a", "done": False}, {"loss": 2.0}, {}])
+    {'loss': 1.5, 'name': 'a', 'done': False}
+    """
+    result = dict(metrics[0])
+    for name, value in metrics[0].items():
+        if _is_number(value):
+            values = [one[name] for one in metrics if _is_number(one.get(name))]
+            result[name] = sum(values) / len(values)
+    return result
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """Return the ranks as text.
+
+    Examples
+    --------
+    >>> _ranks([1]), _ranks([0, 2])
+    ('rank 1', 'ranks 0, 2')
+    """
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+
+
+def _named(rank: int, error: ErrorInfo) -> ErrorInfo:
+    """Return the error of a rank, which its message names."""
+    message = error.message.replace("the trial's process", "its process", 1)
+    return replace(error, message=f"rank {rank}: {message}")

@@ -1,0 +1,160 @@
+"""Orders the ranks of a distributed trial, and returns the environment variables of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from dasktune.isolation.environment import thread_counts
+from dasktune.trainable.ranks import RankInfo
+from dasktune.trainable.spec import TrialSpec
+
+__all__ = ["RankPlace", "host_of", "inherited_environment", "lay_out", "rank_environment"]
+
+#: Variables of launchers that may have started the worker. Libraries would take a rank for one of
+#: the launcher's processes.
+_LAUNCHERS: Final = ("OMPI_", "PMI_", "PMIX_", "SLURM_STEP", "TORCHELASTIC_")
+_LAUNCHED: Final = frozenset({"SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_PROCID"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPlace:
+    """Where a rank runs."""
+
+    info: RankInfo
+    #: Address of its Dask worker.
+    address: str
+    #: Index of its bundle in the trial's request.
+    bundle: int
+
+    @property
+    def rank(self) -> int:
+        """The rank's number in the trial."""
+        return self.info.world_rank
+
+
+def host_of(address: str) -> str:
+    """Return the host part of a worker's address.
+
+    Examples
+    --------
+    >>> host_of("tls://10.0.0.7:4321"), host_of("tcp://[::1]:8786")
+    ('10.0.0.7', '::1')
+    """
+    return urlsplit(address).hostname or address
+
+
+def lay_out(addresses: Sequence[str]) -> tuple[RankPlace, ...]:
+    """Return the ranks in order. Those of a host are neighbours, and so are those of a worker.
+
+    Parameters
+    ----------
+    addresses : sequence of str
+        Address of the worker of each bundle, head first. The head's bundle is rank 0.
+
+    Examples
+    --------
+    >>> places = lay_out(["tcp://a:1", "tcp://b:1", "tcp://a:2"])
+    >>> [(place.bundle, place.info.local_rank, place.info.node_rank) for place in places]
+    [(0, 0, 0), (2, 1, 0), (1, 0, 1)]
+    """
+    hosts = list(dict.fromkeys(map(host_of, addresses)))
+    workers = list(dict.fromkeys(addresses))
+
+    def position(bundle: int) -> tuple[int, int, int]:
+        address = addresses[bundle]
+        return hosts.index(host_of(address)), workers.index(address), bundle
+
+    order = sorted(range(len(addresses)), key=position)
+    by_host = {host: [at for at in order if host_of(addresses[at]) == host] for host in hosts}
+    places = []
+    for rank, bundle in enumerate(order):
+        host = host_of(addresses[bundle])
+        info = RankInfo(
+            world_rank=rank,
+            world_size=len(order),
+            local_rank=by_host[host].index(bundle),
+            local_world_size=len(by_host[host]),
+            node_rank=hosts.index(host),
+            num_nodes=len(hosts),
+        )
+        places.append(RankPlace(info=info, address=addresses[bundle], bundle=bundle))
+    return tuple(places)
+
+
+def inherited_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a worker that its ranks get, too.
+
+    Examples
+    --------
+    >>> inherited_environment({"HOME": "/root", "SLURM_PROCID": "3", "OMPI_COMM_WORLD_RANK": "3"})
+    {'HOME': '/root'}
+    """
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in _LAUNCHED and not name.startswith(_LAUNCHERS)
+    }
+
+
+def rank_environment(
+    spec: TrialSpec, place: RankPlace, places: Sequence[RankPlace], *, port: int
+) -> dict[str, str]:
+    """Return the variables of a rank, which are those that ``torchrun`` sets.
+
+    Parameters
+    ----------
+    spec : TrialSpec
+        The trial.
+    place : RankPlace
+        The rank.
+    places : sequence of RankPlace
+        All ranks of the trial.
+    port : int
+        The port for the rendezvous on the host of rank 0.
+    """
+    info = place.info
+    values: dict[str, object] = {
+        "RANK": info.world_rank,
+        "WORLD_SIZE": info.world_size,
+        "LOCAL_RANK": info.local_rank,
+        "LOCAL_WORLD_SIZE": info.local_world_size,
+        "GROUP_RANK": info.node_rank,
+        "NODE_RANK": info.node_rank,
+        "GROUP_WORLD_SIZE": info.num_nodes,
+        "ROLE_RANK": info.world_rank,
+        "ROLE_WORLD_SIZE": info.world_size,
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": host_of(places[0].address),
+        "MASTER_PORT": port,
+        # Not TORCHELASTIC_USE_AGENT_STORE: rank 0 would wait for a store that a launcher runs.
+        "TORCHELASTIC_RUN_ID": f"{spec.trial_id}-{spec.incarnation}",
+        "TORCHELASTIC_RESTART_COUNT": 0,
+        "TORCHELASTIC_MAX_RESTARTS": 0,
+    }
+    cpus = spec.resources.bundles[place.bundle].get("CPU", 0)
+    environment = {**thread_counts(cpus), **{name: str(value) for name, value in values.items()}}
+    devices = _visible_devices(spec, place, places)
+    if devices is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
+    settings = spec.ranks
+    return environment if settings is None else {**environment, **settings.env}
+
+
+def _visible_devices(
+    spec: TrialSpec, place: RankPlace, places: Sequence[RankPlace]
+) -> tuple[str, ...] | None:
+    """Return the GPUs that a rank sees; None for those of its worker.
+
+    With one GPU for each rank, the ranks of a host see all their GPUs in the order of their local
+    ranks: so ``cuda:LOCAL_RANK`` is a rank's own, and the GPUs can copy to each other.
+    """
+    if not spec.bundle_devices or spec.bundle_devices[place.bundle] is None:
+        return None
+    own = spec.bundle_devices[place.bundle] or ()
+    if len(own) != 1:
+        return own
+    beside = [one for one in places if one.info.node_rank == place.info.node_rank]
+    return tuple(name for one in beside for name in spec.bundle_devices[one.bundle] or ())

@@ -1,0 +1,271 @@
+"""Messages of a distributed trial: values that pickle.
+
+The trial's own worker runs the coordinator (`RankGroup`). An agent (`RankAgent`) on each worker of
+the trial starts the ranks there and passes messages between them and the coordinator.
+
+Coordinator to agent: `HoldPort` to the agent of rank 0, whose answer is `PortHeld`; then
+`StartRanks` once, `TellRanks` and `DumpStacks` any number of times, and `KillRanks`, after which no
+rank of the agent lives. Agent to coordinator: `FromRank` for each message of a rank, then
+`RankDied` once for each rank that was to start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dasktune.storage.checkpoints.manifest import FileEntry
+from dasktune.trainable.data.child_payload import ChildPayload
+from dasktune.trainable.ranks import RankInfo
+from dasktune.trainable.spec import TrialSpec
+from dasktune.trial.checkpoint_record import CheckpointRecord
+from dasktune.trial.events import ErrorInfo
+
+__all__ = [
+    "AskCheckpoint",
+    "UnusableCheckpoint",
+    "DumpStacks",
+    "FromAgent",
+    "FromRank",
+    "HoldPort",
+    "KillRanks",
+    "NewestCheckpoint",
+    "OfferedFile",
+    "Ping",
+    "PortHeld",
+    "RankBegan",
+    "RankDied",
+    "RankEnded",
+    "RankReport",
+    "RankStart",
+    "Reduced",
+    "ReduceMetrics",
+    "Release",
+    "RunRank",
+    "ShardWritten",
+    "StacksDumped",
+    "StartRanks",
+    "TellRanks",
+    "ToAgent",
+    "ToRank",
+    "WordOfRank",
+    "WriteShard",
+]
+
+
+# From the agent to a rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRank:
+    """The second message to a rank, after `InitChild`: call the user's function."""
+
+    spec: TrialSpec
+    info: RankInfo
+    payload: ChildPayload
+    #: Seconds without a `Ping` after which the rank exits.
+    lost_after_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ping:
+    """The rank's worker runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReduceMetrics:
+    """Reduce the metrics of all ranks by the user's function; only for rank 0."""
+
+    #: Number of the report, from 1.
+    number: int
+    metrics: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """All ranks have come to a report, and its result is recorded: continue or end."""
+
+    number: int
+    #: Whether user code ends at this report.
+    leave: bool = False
+    #: Why the result was refused; `report` raises it on every rank.
+    error: ErrorInfo | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteShard:
+    """Copy files of the rank's checkpoint into the storage; the answer is `ShardWritten`."""
+
+    #: The checkpoint's path below the experiment.
+    path: str
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewestCheckpoint:
+    """The answer to `AskCheckpoint`."""
+
+    #: None if there is no checkpoint.
+    record: CheckpointRecord | None
+
+
+ToRank = Ping | ReduceMetrics | Release | WriteShard | NewestCheckpoint
+
+
+# From a rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankBegan:
+    """The rank is about to call user code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedFile:
+    """A file of a rank's checkpoint."""
+
+    #: Path below the checkpoint.
+    name: str
+    #: Host, device and number of the file: two ranks of a host may hand in one file.
+    identity: tuple[str, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankReport:
+    """User code has called `report` and waits for its release."""
+
+    number: int
+    metrics: dict[str, Any] = field(repr=False)
+    #: The local directory of its checkpoint; None without one.
+    checkpoint: str | None = None
+    #: The files there.
+    files: tuple[OfferedFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardWritten:
+    """The answer to `WriteShard`."""
+
+    entries: Mapping[str, FileEntry] = field(default_factory=dict)
+    #: Why the files could not be copied; None if they were.
+    error: ErrorInfo | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduced:
+    """The answer to `ReduceMetrics`."""
+
+    number: int
+    metrics: dict[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskCheckpoint:
+    """User code has called `get_checkpoint`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnusableCheckpoint:
+    """The newest checkpoint is missing or damaged."""
+
+    record: CheckpointRecord
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankEnded:
+    """User code has ended; the rank exits."""
+
+    #: The error of user code; None if it returned or was interrupted at a report.
+    error: ErrorInfo | None = None
+
+
+WordOfRank = RankBegan | RankReport | ShardWritten | Reduced | AskCheckpoint | UnusableCheckpoint | RankEnded
+
+
+# From the coordinator to an agent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldPort:
+    """Hold a port for the rendezvous until the connection ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankStart:
+    """A rank to start."""
+
+    info: RankInfo
+    environment: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRanks:
+    """Start the ranks of the agent's worker."""
+
+    spec: TrialSpec
+    #: The pickled configuration.
+    config: bytes = field(repr=False)
+    ranks: tuple[RankStart, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellRanks:
+    """Pass a message to one rank, or to all ranks of the worker."""
+
+    message: ToRank
+    #: None for all.
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpStacks:
+    """Answer with the stacks of these ranks, as far as they run on the worker."""
+
+    ranks: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KillRanks:
+    """Kill all ranks of the worker, now and if they are still being started."""
+
+
+ToAgent = HoldPort | StartRanks | TellRanks | DumpStacks | KillRanks
+
+
+# From an agent to the coordinator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortHeld:
+    """The answer to `HoldPort`."""
+
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FromRank:
+    """A message of a rank."""
+
+    rank: int
+    message: WordOfRank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankDied:
+    """A rank's process and its process group have ended, or it could not be started."""
+
+    rank: int
+    #: How, in case nothing else explains it.
+    error: ErrorInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StacksDumped:
+    """The answer to `DumpStacks`: the stacks of the threads of each rank."""
+
+    stacks: Mapping[int, str]
+
+
+FromAgent = PortHeld | FromRank | RankDied | StacksDumped

@@ -1,0 +1,165 @@
+"""Makes a trainable of which each trial trains on several processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import isfinite
+from typing import Any, Final, Literal
+
+from dasktune.errors import ConfigError, check
+from dasktune.trainable.api.binding import BoundFunction, validate_trainable
+from dasktune.trainable.ranks import RankRequest, RankSettings, Reduction
+from dasktune.trial.resources import PlacementGroupFactory, as_placement_group
+
+__all__ = ["rank_settings", "with_ranks"]
+
+Metrics = dict[str, Any]
+
+#: Variables that dasktune sets for each rank.
+_RESERVED: Final = frozenset(
+    {
+        "GROUP_RANK",
+        "GROUP_WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "NODE_RANK",
+        "RANK",
+        "WORLD_SIZE",
+    }
+)
+
+
+def with_ranks(
+    trainable: Any,
+    ranks: int | Callable[[dict[str, Any]], int],
+    resources_per_rank: Any = None,
+    *,
+    reduce: Literal["rank0", "mean"] | Callable[[list[Metrics]], Metrics] = "rank0",
+    start_timeout_s: float = 300.0,
+    report_timeout_s: float | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Any:
+    """Let each trial of a function train on several processes, called ranks.
+
+    Every rank calls the function with the same configuration. The environment variables of
+    ``torchrun`` are set, so ``torch.distributed.init_process_group()`` needs no arguments.
+    :func:`report` waits until all ranks have called it, and all ranks end at the same report.
+
+    Parameters
+    ----------
+    trainable : callable
+        A function of the configuration.
+    ranks : int or callable
+        Number of ranks, at least 1, or a function that returns it for a configuration.
+    resources_per_rank : mapping, Resources or PlacementGroupFactory, optional
+        The resources of each rank, in one bundle; one CPU by default. GPUs must be whole.
+    reduce : {"rank0", "mean"} or callable, default="rank0"
+        How the metrics of all ranks become one result: those of rank 0, the mean of each number
+        over the ranks that report it, or a function of the list of all metrics by rank, which rank
+        0 calls. ``"mean"`` keeps other values of rank 0.
+    start_timeout_s : float, default=300.0
+        Seconds within which the function must have been called on all ranks.
+    report_timeout_s : float, optional
+        Seconds that ranks may take from one report to the next, and that the others wait for the
+        last one. By default ``FailureConfig(report_timeout_s=...)``, which is no limit.
+    env : mapping of str to str, optional
+        Further environment variables of all ranks.
+
+    Returns
+    -------
+    callable
+        A new trainable; the given one is not changed.
+
+    Raises
+    ------
+    ConfigError
+        If an argument breaks its rule, or the trainable is a class or has resources already.
+
+    Examples
+    --------
+    >>> import dasktune as tune
+    >>> def train(config):
+    ...     rank = tune.get_context().get_world_rank()
+    ...     tune.report({"loss": config["lr"] * rank})
+    >>> trainable = tune.with_ranks(train, 4, {"cpu": 2}, reduce="mean")
+    """
+    validate_trainable(trainable)
+    hint = "Class trainables cannot be distributed: write a function."
+    check(not isinstance(trainable, type), "trainable", "a function for with_ranks()", trainable, hint)
+    bound = trainable if isinstance(trainable, BoundFunction) else BoundFunction(trainable)
+    hint = "Give the resources of a rank to with_ranks() and not to with_resources()."
+    check(bound.resources is None, "resources", "given once", bound.resources, hint)
+    check(_is_count(ranks) or callable(ranks), "ranks", "an integer of at least 1, or a function", ranks)
+    per_rank = _bundle(resources_per_rank)
+    known = reduce in ("rank0", "mean") if isinstance(reduce, str) else callable(reduce)
+    check(known, "reduce", "'rank0', 'mean' or a function of a list of metrics", reduce)
+    _check_seconds("start_timeout_s", start_timeout_s)
+    if report_timeout_s is not None:
+        _check_seconds("report_timeout_s", report_timeout_s)
+    name: Reduction = "function" if callable(reduce) else reduce
+    settings = RankSettings(
+        reduction=name,
+        start_timeout_s=start_timeout_s,
+        report_timeout_s=report_timeout_s,
+        env=_checked_env(env or {}),
+    )
+    request = RankRequest(settings=settings, reduce=reduce if callable(reduce) else None)
+    resources = _Bundles(ranks, per_rank)
+    return replace(bound, resources=resources if callable(ranks) else resources({}), ranks=request)
+
+
+def rank_settings(trainable: Any) -> RankSettings | None:
+    """Return the settings of a distributed trainable; None for any other trainable.
+
+    Examples
+    --------
+    >>> rank_settings(print) is None
+    True
+    """
+    request = trainable.ranks if isinstance(trainable, BoundFunction) else None
+    return None if request is None else request.settings
+
+
+class _Bundles:
+    """Returns the resources of a trial for its configuration: one bundle for each rank."""
+
+    def __init__(self, ranks: int | Callable[[dict[str, Any]], int], bundle: dict[str, float]) -> None:
+        self._ranks = ranks
+        self._bundle = bundle
+
+    def __call__(self, config: dict[str, Any]) -> PlacementGroupFactory:
+        count = self._ranks(config) if callable(self._ranks) else self._ranks
+        check(_is_count(count), "ranks(config)", "an integer of at least 1", count)
+        return PlacementGroupFactory([self._bundle] * int(count))
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _bundle(resources: Any) -> dict[str, float]:
+    bundles = as_placement_group(resources).bundles
+    check(len(bundles) == 1, "resources_per_rank", "one bundle", resources)
+    gpus = bundles[0].get("GPU", 0)
+    hint = "Two ranks cannot share a GPU: NCCL refuses it."
+    check(gpus == int(gpus), "resources_per_rank['gpu']", "a whole number", gpus, hint)
+    return bundles[0]
+
+
+def _check_seconds(name: str, value: object) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    check(number and isfinite(value) and value > 0, name, "a number of seconds above 0", value)  # type: ignore[arg-type,operator]
+
+
+def _checked_env(env: Mapping[str, str]) -> dict[str, str]:
+    given: object = env
+    texts = isinstance(given, Mapping) and all(
+        isinstance(part, str) for item in given.items() for part in item
+    )
+    check(texts, "env", "a dict of strings", env)
+    if taken := sorted(_RESERVED & env.keys()):
+        raise ConfigError(f"env must be free of the variables that dasktune sets, got {taken}")
+    return dict(env)

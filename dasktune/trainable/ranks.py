@@ -1,0 +1,55 @@
+"""The processes (ranks) of a distributed trial: what the user requests, and who a process is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+__all__ = ["SOLE_RANK", "RankInfo", "RankRequest", "RankSettings", "Reduction"]
+
+#: How the metrics of all ranks become those of one result.
+Reduction = Literal["rank0", "mean", "function"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankInfo:
+    """The place of a process among the processes of its trial."""
+
+    world_rank: int = 0
+    world_size: int = 1
+    #: Its number among the ranks on its host, and how many there are.
+    local_rank: int = 0
+    local_world_size: int = 1
+    #: The number of its host among the hosts of the trial, and how many there are.
+    node_rank: int = 0
+    num_nodes: int = 1
+
+
+#: An ordinary trial is one process.
+SOLE_RANK: Final = RankInfo()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSettings:
+    """How the worker runs a distributed trial; the number of ranks is that of its bundles."""
+
+    reduction: Reduction = "rank0"
+    #: Seconds until user code must have begun on all ranks.
+    start_timeout_s: float = 300.0
+    #: Seconds that a rank may take to come to a report; None for `FailureConfig`'s limit.
+    report_timeout_s: float | None = None
+    #: Environment variables of all ranks.
+    env: Mapping[str, str] = field(default_factory=dict)
+    #: Seconds of silence after which a connection between the workers, or a worker that does not
+    #: run, counts as lost.
+    lost_after_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankRequest:
+    """What :func:`~dasktune.with_ranks` has attached to a trainable."""
+
+    settings: RankSettings
+    #: The user's function for the reduction ``"function"``.
+    reduce: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None

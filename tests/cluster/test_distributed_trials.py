@@ -1,0 +1,586 @@
+"""Distributed trials: one trial on several processes, on real workers."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from cluster_kit import (
+    assert_clean,
+    assert_no_step_back,
+    fitting,
+    journal,
+    note,
+    notes,
+    restarts,
+    run_config,
+    statuses,
+    until,
+)
+from distributed import Client, LocalCluster
+
+import dasktune as tune
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """Two worker processes with two threads each."""
+    with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=":0") as cluster:
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def no_rank_is_left(cluster: LocalCluster) -> Iterator[None]:
+    """Check after each test that no worker has a rank or anything of the experiment."""
+    yield
+    with Client(cluster, set_as_default=False) as client:
+        until(lambda: len(client.scheduler_info()["workers"]) == 2)
+        workers = [psutil.Process(pid) for pid in client.run(os.getpid).values()]
+        until(lambda: not any(worker.children(recursive=True) for worker in workers))
+        assert_clean(client)
+
+
+def tuner(
+    cluster: LocalCluster, place: Path, trainable: Any, space: dict[str, Any] | None = None, **options: Any
+) -> tune.Tuner:
+    """Return a tuner of one trial that gets a place for notes."""
+    settings = options.pop("tune_config", None)
+    return tune.Tuner(
+        trainable,
+        param_space={"place": str(place), **(space or {})},
+        tune_config=settings,
+        run_config=run_config(place, **options),
+        client=cluster,
+    )
+
+
+def only_error(results: tune.ResultGrid) -> str:
+    """Return the error of the only trial."""
+    [error] = results.errors
+    return str(error)
+
+
+def pids(place: Path) -> dict[int, int]:
+    """Return the process id of each rank that has called `introduce`."""
+    found = {}
+    for path in place.glob("rank-*"):
+        if (text := path.read_text()).endswith("\n"):
+            found[int(path.name.removeprefix("rank-"))] = int(text)
+    return found
+
+
+def introduce(config: dict[str, Any]) -> int:
+    """Write down the process id of this rank, and return its number."""
+    rank = tune.get_context().get_world_rank()
+    path = Path(config["place"]) / f"rank-{rank}"
+    path.with_suffix(".part").write_text(f"{os.getpid()}\n")
+    path.with_suffix(".part").rename(path)
+    return rank
+
+
+def all_gone(processes: dict[int, int] | list[int]) -> bool:
+    """Whether no process of these lives."""
+    ids = processes.values() if isinstance(processes, dict) else processes
+    return not any(psutil.pid_exists(pid) and _lives(pid) for pid in ids)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+# What a rank sees
+
+
+def describe(config: dict[str, Any]) -> None:
+    """Report once, and write down what this rank sees."""
+    context = tune.get_context()
+    names = (
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "GROUP_RANK",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+    )
+    seen = {
+        "context": [
+            context.get_world_rank(),
+            context.get_world_size(),
+            context.get_local_rank(),
+            context.get_local_world_size(),
+            context.get_node_rank(),
+        ],
+        "environment": {name: os.environ[name] for name in names},
+        "own": os.environ["MINE"],
+        "worker": os.getppid(),
+        "threads": os.environ["OMP_NUM_THREADS"],
+    }
+    note(Path(config["place"]), json.dumps(seen))
+    tune.report({"rank": context.get_world_rank()})
+
+
+def test_ranks_get_the_contract_of_torchrun(cluster: LocalCluster, tmp_path: Path) -> None:
+    trainable = tune.with_ranks(describe, 4, env={"MINE": "x"})
+    results = tuner(cluster, tmp_path, trainable).fit()
+    assert statuses(results) == {"TERMINATED"}
+    seen = sorted((json.loads(line) for line in notes(tmp_path)), key=lambda one: one["context"])
+    # Both workers are on one host, so the ranks there are counted together.
+    assert [one["context"] for one in seen] == [[rank, 4, rank, 4, 0] for rank in range(4)]
+    for rank, one in enumerate(seen):
+        environment = one["environment"]
+        assert (environment["RANK"], environment["LOCAL_RANK"]) == (str(rank), str(rank))
+        assert (environment["WORLD_SIZE"], environment["GROUP_RANK"]) == ("4", "0")
+        assert (one["own"], one["threads"]) == ("x", "1")
+    assert len({one["environment"]["MASTER_PORT"] for one in seen}) == 1
+    assert len({one["worker"] for one in seen}) == 2
+    # One trial with one stream of results.
+    assert [one["metrics"]["rank"] for one in journal(tmp_path, event="ResultReported")] == [0]
+
+
+def add_up(config: dict[str, Any]) -> None:
+    """Add the ranks' numbers over sockets, through the rendezvous of the environment."""
+    context = tune.get_context()
+    rank, size = context.get_world_rank(), context.get_world_size()
+    address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    if rank == 0:
+        with socket.create_server(address) as server:
+            total = 0
+            for _ in range(size - 1):
+                connection, _ = server.accept()
+                with connection:
+                    total += int(connection.recv(64))
+    else:
+        total = 0
+        until(lambda: _sent(address, rank))
+    tune.report({"total": total, "rank": rank})
+
+
+def _sent(address: tuple[str, int], number: int) -> bool:
+    try:
+        with socket.create_connection(address, timeout=5) as connection:
+            connection.sendall(str(number).encode())
+    except OSError:
+        return False
+    return True
+
+
+def test_ranks_meet_at_the_port_and_their_number_may_be_searched(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    trainable = tune.with_ranks(add_up, lambda config: config["ranks"])
+    space = {"ranks": tune.grid_search([2, 4])}
+    results = tuner(cluster, tmp_path, trainable, space).fit()
+    assert sorted(result.metrics["total"] for result in results) == [1, 6]
+
+
+def differ(config: dict[str, Any]) -> None:
+    """Report another number on each rank."""
+    tune.report({"loss": float(tune.get_context().get_world_rank())})
+
+
+def spread(metrics: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the distance of the numbers."""
+    losses = [one["loss"] for one in metrics]
+    return {"loss": max(losses) - min(losses)}
+
+
+@pytest.mark.parametrize(
+    ("reduce", "loss"), [("rank0", 0.0), ("mean", 0.5), (spread, 1.0)], ids=["rank0", "mean", "own"]
+)
+def test_metrics_are_reduced(cluster: LocalCluster, tmp_path: Path, reduce: Any, loss: float) -> None:
+    [result] = tuner(cluster, tmp_path, tune.with_ranks(differ, 2, reduce=reduce)).fit()
+    assert result.metrics["loss"] == loss
+
+
+def talk(config: dict[str, Any]) -> None:
+    """Print the number of the rank."""
+    print(f"here is {tune.get_context().get_world_rank()}")
+
+
+def test_each_rank_has_files_for_its_output(cluster: LocalCluster, tmp_path: Path) -> None:
+    [result] = tuner(cluster, tmp_path, tune.with_ranks(talk, 2), log_to_file=True).fit()
+    assert (Path(result.path) / "stdout").read_text() == "here is 0\n"
+    assert (Path(result.path) / "rank_1_stdout").read_text() == "here is 1\n"
+
+
+# Leaving together
+
+
+def count(config: dict[str, Any]) -> None:
+    """Report steps until the trial is stopped, and write down the last one."""
+    introduce(config)
+    checkpoint = tune.get_checkpoint()
+    step = 0 if checkpoint is None else checkpoint.to_dict()["step"]
+    begin = step
+    try:
+        while step < config.get("steps", 10**9):
+            step += 1
+            state = (
+                tune.Checkpoint.from_dict({"step": step}) if not tune.get_context().get_world_rank() else None
+            )
+            tune.report({"step": step}, checkpoint=state)
+    finally:
+        note(Path(config["place"]), f"{begin} {step}")
+
+
+def test_all_ranks_stop_at_the_same_report(cluster: LocalCluster, tmp_path: Path) -> None:
+    [result] = tuner(cluster, tmp_path, tune.with_ranks(count, 4), stop={"step": 7}).fit()
+    assert notes(tmp_path) == ["0 7"] * 4
+    assert result.metrics["step"] == 7
+    assert result.checkpoint is not None
+    assert result.checkpoint.to_dict() == {"step": 7}
+
+
+# Failures
+
+
+def fail_once(config: dict[str, Any]) -> None:
+    """Raise on rank 1 at the third step of the first start."""
+    checkpoint = tune.get_checkpoint()
+    begin = 0 if checkpoint is None else checkpoint.to_dict()["step"]
+    rank = tune.get_context().get_world_rank()
+    for step in range(begin + 1, 5):
+        if step == 3 and not begin and rank == 1:
+            raise ValueError("no luck")
+        tune.report({"step": step}, checkpoint=None if rank else tune.Checkpoint.from_dict({"step": step}))
+
+
+def test_an_error_names_its_rank_and_the_trial_resumes(cluster: LocalCluster, tmp_path: Path) -> None:
+    failures = tune.FailureConfig(max_failures=1)
+    results = tuner(cluster, tmp_path, tune.with_ranks(fail_once, 2), failure_config=failures).fit()
+    assert statuses(results) == {"TERMINATED"}
+    steps = [one["metrics"]["step"] for one in journal(tmp_path, event="ResultReported")]
+    assert steps == [1, 2, 3, 4]
+    [failure] = journal(tmp_path, event="TrialFailed")
+    assert "rank 1: ValueError: no luck" in json.dumps(failure)
+
+
+def wait_for_peers(config: dict[str, Any]) -> None:
+    """Report once; then rank 1 waits for its end, and the others wait for it in C with the GIL."""
+    rank = introduce(config)
+    tune.report({"step": 1})
+    if rank == 1:
+        child = os.fork() if config.get("fork") else 0
+        if config.get("fork") and not child:
+            signal.pause()
+        if child:
+            note(Path(config["place"]), child)
+        signal.pause()
+    path = str(Path(config["place"]) / "never").encode()
+    ctypes.PyDLL(None).open(path, os.O_RDONLY)
+
+
+@pytest.mark.parametrize("fork", [False, True])
+def test_no_rank_survives_a_killed_one(cluster: LocalCluster, tmp_path: Path, fork: bool) -> None:
+    os.mkfifo(tmp_path / "never")
+    with fitting(tuner(cluster, tmp_path, tune.with_ranks(wait_for_peers, 4), {"fork": fork})) as future:
+        until(lambda: len(pids(tmp_path)) == 4 and len(journal(tmp_path, event="ResultReported")) == 1)
+        if fork:
+            until(lambda: len(notes(tmp_path)) == 1)
+        os.kill(pids(tmp_path)[1], signal.SIGKILL)
+        error = only_error(future.result(timeout=120))
+    assert "rank 1" in error
+    assert "SIGKILL" in error
+    assert all_gone(pids(tmp_path))
+    assert all_gone([int(pid) for pid in notes(tmp_path)])
+
+
+def end_early(config: dict[str, Any]) -> None:
+    """Report once less on rank 0."""
+    tune.report({"step": 1})
+    if tune.get_context().get_world_rank():
+        tune.report({"step": 2})
+
+
+def test_a_rank_that_ends_before_the_others_fails_the_trial(cluster: LocalCluster, tmp_path: Path) -> None:
+    error = only_error(tuner(cluster, tmp_path, tune.with_ranks(end_early, 2)).fit())
+    assert "rank 0 ended, but rank 1 called report() for the 2. time" in error
+
+
+def hang(config: dict[str, Any]) -> None:
+    """Let rank 1 hang in C with the interpreter's lock, while rank 0 waits in `report`."""
+    tune.report({"step": 1})
+    if tune.get_context().get_world_rank() or config["all"]:
+        ctypes.PyDLL(None).open(str(Path(config["place"]) / "never").encode(), os.O_RDONLY)
+    tune.report({"step": 2})
+
+
+@pytest.mark.parametrize(
+    ("everywhere", "late"), [(False, "rank 1"), (True, "ranks 0, 1")], ids=["one", "all"]
+)
+def test_ranks_that_hang_are_shown_and_killed(
+    cluster: LocalCluster, tmp_path: Path, everywhere: bool, late: str
+) -> None:
+    os.mkfifo(tmp_path / "never")
+    trainable = tune.with_ranks(hang, 2, report_timeout_s=3)
+    results = tuner(cluster, tmp_path, trainable, {"all": everywhere}).fit()
+    error = only_error(results)
+    assert f"no result for 3 s (report_timeout_s): {late} did not come to report 2" in error
+    assert "in hang" in error
+
+
+class Unwilling:
+    """Takes for ever to unpickle in rank 1."""
+
+    def __reduce__(self) -> Any:
+        return _wait_in_rank_1, ()
+
+
+def _wait_in_rank_1() -> int:
+    if os.environ.get("RANK") == "1":
+        time.sleep(3600)
+    return 0
+
+
+def test_ranks_that_do_not_start_are_named(cluster: LocalCluster, tmp_path: Path) -> None:
+    bound = tune.with_parameters(lambda config, unwilling: tune.report({"a": 1}), unwilling=Unwilling())
+    error = only_error(tuner(cluster, tmp_path, tune.with_ranks(bound, 2, start_timeout_s=8)).fit())
+    assert "did not start within 8 s" in error
+    assert "rank 1" in error or "ranks 0, 1" in error
+
+
+def ignore_stop(config: dict[str, Any]) -> None:
+    """Report once and hang, while the other trial ends the experiment."""
+    introduce(config)
+    tune.report({"step": 1})
+    signal.pause()
+
+
+class StopAllAtOnce(tune.Stopper):
+    """Stops the experiment once the test has asked for it."""
+
+    def __init__(self, place: Path) -> None:
+        self._path = place / "stop"
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return self._path.exists()
+
+
+def test_a_stop_between_results_kills_after_the_grace_period(cluster: LocalCluster, tmp_path: Path) -> None:
+    stopper = StopAllAtOnce(tmp_path)
+    with fitting(
+        tuner(cluster, tmp_path, tune.with_ranks(ignore_stop, 2), stop=stopper, stop_grace=0.5)
+    ) as future:
+        until(lambda: len(journal(tmp_path, event="ResultReported")) == 1)
+        (tmp_path / "stop").touch()
+        results = future.result(timeout=120)
+    assert statuses(results) == {"TERMINATED"}
+    assert all_gone(pids(tmp_path))
+
+
+def worker_of(place: Path, rank: int) -> int:
+    """Return the process id of the worker of a rank."""
+    return psutil.Process(pids(place)[rank]).ppid()
+
+
+@pytest.mark.parametrize("rank", [0, 3], ids=["own", "other"])
+def test_a_killed_worker_costs_time_and_no_failure(cluster: LocalCluster, tmp_path: Path, rank: int) -> None:
+    # `max_failures` is 0: a lost worker is not the trial's failure.
+    with fitting(tuner(cluster, tmp_path, tune.with_ranks(count, 4), stop={"step": 10**9})) as future:
+        until(lambda: len(pids(tmp_path)) == 4 and len(journal(tmp_path, event="ResultReported")) > 3)
+        before = pids(tmp_path)
+        os.kill(worker_of(tmp_path, rank), signal.SIGKILL)
+        until(lambda: all_gone(before))
+        until(lambda: len(restarts(tmp_path)) == 2)
+        (tmp_path / "enough").touch()
+        until(lambda: set(pids(tmp_path).values()).isdisjoint(before.values()))
+        ranks = pids(tmp_path)
+        assert len(ranks) == 4
+        os.kill(ranks[0], signal.SIGKILL)
+        error = only_error(future.result(timeout=120))
+    assert "rank 0" in error
+
+
+#: Runs a distributed trial whose ranks write down their ids, report once and wait for ever.
+DRIVER = """
+import os, signal, sys
+from pathlib import Path
+import dasktune as tune
+place, address = Path(sys.argv[1]), sys.argv[2]
+def trainable(config):
+    rank = tune.get_context().get_world_rank()
+    path = place / f"rank-{rank}.part"
+    path.write_text(f"{os.getpid()}\\n")
+    path.rename(place / f"rank-{rank}")
+    tune.report({"step": 1})
+    signal.pause()
+if __name__ == "__main__":
+    tune.Tuner(
+        tune.with_ranks(trainable, 4),
+        run_config=tune.RunConfig(
+            storage_path=place, name="run", verbose=0, driver_ttl=4, heartbeat_timeout=4, stop_grace=600
+        ),
+        client=address,
+    ).fit()
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["dead", "hung"])
+def test_no_rank_survives_its_driver(cluster: LocalCluster, tmp_path: Path, how: signal.Signals) -> None:
+    # With this `stop_grace` an ordinary trial would be left alone for ten minutes.
+    address = cluster.scheduler_address
+    with subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path), address]) as driver:
+        try:
+            until(lambda: len(pids(tmp_path)) == 4 and len(journal(tmp_path, event="ResultReported")) == 1)
+            driver.send_signal(how)
+            until(lambda: all_gone(pids(tmp_path)))
+        finally:
+            driver.kill()
+    # The next experiment removes what a dead driver has left on the workers.
+    assert not tuner(cluster, tmp_path / "next", tune.with_ranks(differ, 2)).fit().errors
+
+
+@pytest.mark.slow
+def test_no_rank_survives_a_suspended_worker(cluster: LocalCluster, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "never")
+    stopper = StopAllAtOnce(tmp_path)
+    options = {"stop": stopper, "heartbeat_timeout": 8, "stop_grace": 0.5}
+    with fitting(tuner(cluster, tmp_path, tune.with_ranks(wait_for_peers, 4), **options)) as future:
+        until(lambda: len(pids(tmp_path)) == 4 and len(journal(tmp_path, event="ResultReported")) == 1)
+        before = pids(tmp_path)
+        # Rank 3 waits in C with the interpreter's lock, and its worker cannot kill it.
+        worker = psutil.Process(worker_of(tmp_path, 3))
+        worker.suspend()
+        try:
+            until(lambda: all_gone(before))
+        finally:
+            worker.resume()
+        until(lambda: len(restarts(tmp_path)) == 2)
+        (tmp_path / "stop").touch()
+        assert statuses(future.result(timeout=120)) == {"TERMINATED"}
+
+
+@pytest.mark.slow
+def test_ranks_killed_at_any_moment_lose_no_recorded_step(cluster: LocalCluster, tmp_path: Path) -> None:
+    options = {"stop": StopAllAtOnce(tmp_path), "failure_config": tune.FailureConfig(max_failures=-1)}
+    with fitting(tuner(cluster, tmp_path, tune.with_ranks(count, 3), **options)) as future:
+        seen: set[int] = set()
+        for turn in range(6):
+            until(lambda: len(pids(tmp_path)) == 3 and seen.isdisjoint(pids(tmp_path).values()))
+            ranks = pids(tmp_path)
+            seen.update(ranks.values())
+            done = len(journal(tmp_path, event="ResultReported"))
+            until(lambda done=done: len(journal(tmp_path, event="ResultReported")) > done)
+            os.kill(ranks[turn % 3], signal.SIGKILL)
+            until(lambda ranks=ranks: all_gone(ranks))
+        (tmp_path / "stop").touch()
+        [result] = future.result(timeout=120)
+    assert_no_step_back(tmp_path)
+    steps = [one["metrics"]["step"] for one in journal(tmp_path, event="ResultReported")]
+    assert steps == list(range(1, len(steps) + 1))
+    assert result.checkpoint is not None
+    assert result.checkpoint.to_dict() == {"step": steps[-1]}
+
+
+# Sharded checkpoints
+
+
+def save_shards(config: dict[str, Any]) -> None:
+    """Add one to the number in each of six slices, which the ranks share out, at each step."""
+    introduce(config)
+    context = tune.get_context()
+    rank, size = context.get_world_rank(), context.get_world_size()
+    checkpoint = tune.get_checkpoint()
+    mine = {index: 0 for index in range(6) if index % size == rank}
+    if checkpoint is not None:
+        # Any number of ranks reads what any other number has written.
+        mine = {index: int(Path(checkpoint.path, f"slice_{index}").read_text()) for index in mine}
+    step = next(iter(mine.values()), 0)
+    while step < config["steps"]:
+        step += 1
+        with tempfile.TemporaryDirectory() as directory:
+            for index in mine:
+                Path(directory, f"slice_{index}").write_text(str(step))
+            tune.report({"step": step}, checkpoint=tune.Checkpoint.from_directory(directory))
+
+
+def slices(checkpoint: tune.Checkpoint | None) -> list[str]:
+    """Return the contents of the six slices."""
+    assert checkpoint is not None
+    return [Path(checkpoint.path, f"slice_{index}").read_text() for index in range(6)]
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_each_rank_saves_its_own_files(cluster: LocalCluster, tmp_path: Path, ranks: int) -> None:
+    [result] = tuner(cluster, tmp_path, tune.with_ranks(save_shards, ranks), {"steps": 2}).fit()
+    assert slices(result.checkpoint) == ["2"] * 6
+
+
+def test_another_number_of_ranks_restores_the_shards(cluster: LocalCluster, tmp_path: Path) -> None:
+    [result] = tuner(cluster, tmp_path / "a", tune.with_ranks(save_shards, 4), {"steps": 2}).fit()
+    again = tune.with_ranks(save_shards, 3)
+    [result] = tuner(cluster, tmp_path / "b", again, {"steps": 3}, restore=result.checkpoint).fit()
+    assert slices(result.checkpoint) == ["3"] * 6
+    assert [one["metrics"]["step"] for one in journal(tmp_path / "b", event="ResultReported")] == [3]
+
+
+def clash(config: dict[str, Any]) -> None:
+    """Hand in one name from two ranks, and then one file from both."""
+    context = tune.get_context()
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory, "weights").write_text(str(context.get_world_rank()))
+        try:
+            tune.report({"step": 1}, checkpoint=tune.Checkpoint.from_directory(directory))
+        except tune.ConfigError as error:
+            note(Path(config["place"]), error)
+    shared = Path(config["place"]) / "shared"
+    shared.mkdir(exist_ok=True)
+    (shared / "weights").touch()
+    tune.report({"step": 1}, checkpoint=tune.Checkpoint.from_directory(shared))
+
+
+def test_two_files_of_one_name_are_refused_and_one_file_counts_once(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    [result] = tuner(cluster, tmp_path, tune.with_ranks(clash, 2)).fit()
+    refused = "checkpoint must have each file from one rank, got 'weights' from ranks 0 and 1"
+    assert [text.startswith(refused) for text in notes(tmp_path)] == [True, True]
+    assert result.checkpoint is not None
+    assert os.listdir(result.checkpoint.path).count("weights") == 1
+
+
+@pytest.mark.slow
+def test_ranks_killed_while_they_save_leave_no_mixed_checkpoint(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    options = {"stop": StopAllAtOnce(tmp_path), "failure_config": tune.FailureConfig(max_failures=-1)}
+    trainable = tune.with_ranks(save_shards, 4)
+    with fitting(tuner(cluster, tmp_path, trainable, {"steps": 10**9}, **options)) as future:
+        seen: set[int] = set()
+        for turn in range(8):
+            until(lambda: len(pids(tmp_path)) == 4 and seen.isdisjoint(pids(tmp_path).values()))
+            ranks = pids(tmp_path)
+            seen.update(ranks.values())
+            done = len(journal(tmp_path, event="ResultReported"))
+            until(lambda done=done: len(journal(tmp_path, event="ResultReported")) > done)
+            os.kill(ranks[turn % 4], signal.SIGKILL)
+            until(lambda ranks=ranks: all_gone(ranks))
+        (tmp_path / "stop").touch()
+        [result] = future.result(timeout=120)
+    assert_no_step_back(tmp_path)
+    steps = [one["metrics"]["step"] for one in journal(tmp_path, event="ResultReported")]
+    assert steps == list(range(1, len(steps) + 1))
+    # Every checkpoint that is left is of one step.
+    assert slices(result.checkpoint) == [str(steps[-1])] * 6
+    for path in (tmp_path / "run" / "trials").glob("*/checkpoint_*"):
+        if (path / ".manifest.json").exists():
+            assert len(set(slices(tune.Checkpoint(path)))) == 1

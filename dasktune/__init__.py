@@ -57,13 +57,16 @@ if TYPE_CHECKING:
     from dasktune.stopper import Stopper
     from dasktune.storage.checkpoints.checkpoint import Checkpoint
     from dasktune.trainable import (
+        Notice,
         Trainable,
         TrialInfo,
         TuneContext,
         get_checkpoint,
         get_client,
         get_context,
+        get_notice,
         report,
+        should_checkpoint,
         with_parameters,
         with_resources,
     )
@@ -97,6 +100,7 @@ __all__ = [
     "run_experiments",
     # Trainables
     "Checkpoint",
+    "Notice",
     "Trainable",
     "Trial",
     "TrialInfo",
@@ -105,9 +109,11 @@ __all__ = [
     "get_client",
     "get_context",
     "get_env",
+    "get_notice",
     "register_env",
     "register_trainable",
     "report",
+    "should_checkpoint",
     "with_parameters",
     "with_resources",
     "PlacementGroupFactory",
@@ -201,13 +207,16 @@ _HOMES: Final = {
     "dasktune.stopper": ("Stopper",),
     "dasktune.storage.checkpoints.checkpoint": ("Checkpoint",),
     "dasktune.trainable": (
+        "Notice",
         "Trainable",
         "TrialInfo",
         "TuneContext",
         "get_checkpoint",
         "get_client",
         "get_context",
+        "get_notice",
         "report",
+        "should_checkpoint",
         "with_parameters",
         "with_resources",
     ),

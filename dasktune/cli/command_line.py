@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "stop": "stop a running experiment, here or on a cluster",
     "share": "change a running experiment's share of a cluster",
     "queue": "list, run or cancel experiments that wait in a queue",
+    "notice": "tell workers that they end soon, so that trials save and leave",
     "ls": "list experiments: state, trials by status, best value",
     "show": "show one experiment: settings, progress, best trial, errors",
     "trials": "list the trials of an experiment: filter, sort, export",

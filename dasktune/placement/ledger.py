@@ -110,7 +110,7 @@ class Ledger:
         self._exclusive.pop(address, None)
 
     def avoid(self, address: str, until: float) -> None:
-        """Place no trials on a worker until a given time.
+        """Place no trials on a worker until a given time, or longer if an earlier call says so.
 
         Parameters
         ----------
@@ -119,7 +119,7 @@ class Ledger:
         until : float
             Time at which it is used again, on the clock of `now`.
         """
-        self._avoided[address] = until
+        self._avoided[address] = max(until, self._avoided.get(address, until))
         self._add_to_pool(address)
 
     def fits(self, request: PlacementGroupFactory, *, now: float) -> bool:

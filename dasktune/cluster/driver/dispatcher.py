@@ -38,6 +38,7 @@ from dasktune.cluster.protocol.wire_messages import (
     LeaseGranted,
     ReportsReady,
     ShareChanged,
+    WorkerNoticed,
     decode_notification,
 )
 from dasktune.cluster.resources.resource_lease import LeaseFailed
@@ -70,6 +71,10 @@ _POLL_INTERVAL = 1.0
 #: workers. A poll takes about 1 ms, so polls without a notification take at most a tenth of the
 #: loop's time.
 _SECONDS_PER_WORKER = 0.01
+
+
+#: Seconds after its announced end in which the loss of a worker is still due to its notice.
+_LATE_END = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +166,9 @@ class TrialDispatcher:
         trials waiting for ever.
     on_share : callable
         Called when the experiment's share of the cluster has changed.
+    on_notice : callable
+        Called with the address of a worker that was given notice, and the seconds for which it
+        gets no trial.
     """
 
     def __init__(
@@ -175,6 +183,7 @@ class TrialDispatcher:
         on_failure: Callable[[TrialRun, bool], None],
         on_crash: Callable[[BaseException], None],
         on_share: Callable[[], None],
+        on_notice: Callable[[str, float], None],
     ) -> None:
         self.prefetch = PrefetchDepth()
         self._client = client
@@ -194,6 +203,9 @@ class TrialDispatcher:
         self._on_failure = on_failure
         self._on_crash = on_crash
         self._on_share = on_share
+        self._on_notice = on_notice
+        #: When the workers that were given notice end, on the loop's clock, by address.
+        self._noticed: dict[str, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.memory = self._new_memory()
         self._links: dict[str, WorkerLink] = {}
@@ -315,6 +327,8 @@ class TrialDispatcher:
         """
         for gone in tuple(self._links) if address is None else (address,):
             link = self._links.pop(gone, None)
+            # The loss of a worker that was given notice says nothing about its trials.
+            charged = charged and not self._has_notice(gone)
             dependents = [] if address is None else self._runs_needing(address)
             suspects = len(dependents) + (0 if link is None else link.suspects)
             if link is not None:
@@ -542,6 +556,36 @@ class TrialDispatcher:
                     link.wake()
             case ShareChanged():
                 self._on_share()
+            case WorkerNoticed(address, seconds, reason):
+                self._handle_notice(address, seconds, reason)
+
+    def _handle_notice(self, address: str, seconds: float, reason: str) -> None:
+        """Place no trials on a worker that was given notice, and let those that need it leave.
+
+        The worker itself tells the trials that run there. The notification may be repeated.
+        """
+        if not self._has_notice(address):
+            logger.warning(
+                "worker %s ends in %.0f s (%s): its trials save, leave and resume on other workers",
+                address,
+                seconds,
+                reason,
+            )
+        self._noticed[address] = asyncio.get_running_loop().time() + seconds
+        self._on_notice(address, seconds)
+        self.prefetch.pause()
+        for run in reversed(self._runs()):
+            link = self._links[run.address]
+            if run.key in link.runs and run.address == address:
+                link.notice(run, seconds, reason, tell=False)
+            elif run.key in link.runs and address in run.reservation.placement.addresses:
+                link.notice(run, seconds, reason, tell=True)
+        self._pool.drop_idle(address)
+
+    def _has_notice(self, address: str) -> bool:
+        """Whether a worker was given notice; its end may come a little later than announced."""
+        end = self._noticed.get(address, -inf)
+        return asyncio.get_running_loop().time() < end + _LATE_END
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -190,6 +190,7 @@ class DaskTrialExecutor:
             on_failure=self._on_failure,
             on_crash=self._events.put,
             on_share=lambda: self._monitor.read_at_once(),
+            on_notice=self._reservations.avoid,
         )
 
     def _new_share(self) -> ShareReporter:

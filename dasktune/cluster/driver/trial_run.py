@@ -137,6 +137,8 @@ class TrialRun:
     order: trial_messages.StopAnswer | trial_messages.PauseAnswer | None = None
     #: Whether the pause was ordered because the driver exits, and not by the experiment.
     withdrawn: bool = False
+    #: Why the run leaves its worker: one of its workers was given notice. Empty without a notice.
+    notice: str = ""
     #: When to escalate the stop if user code has not obeyed it, on the loop's clock.
     escalate_at: float = 0.0
     #: Seconds between two steps of that.
@@ -267,9 +269,15 @@ def event_from_message(message: trial_messages.Message, run: TrialRun, now: floa
         case trial_messages.Returned():
             return events.TrialReturned(**common)
         case trial_messages.Paused() | trial_messages.Stopped():
-            # The experiment did not order it: the worker retires, or it had no contact with the
-            # driver for too long. The trial is lost without a failure and runs again elsewhere.
-            reason = f"{run.address} stopped the trial, as it retires or lost contact to its driver"
-            if run.withdrawn:
-                reason = "the experiment was interrupted"
-            return events.TrialLost(**common, reason=reason, charged=False)
+            # The experiment did not order it. The trial is lost without a failure and runs again
+            # elsewhere.
+            return events.TrialLost(**common, reason=_reason_to_leave(run), charged=False)
+
+
+def _reason_to_leave(run: TrialRun) -> str:
+    """Return why a run has left its worker although the experiment did not order it."""
+    if run.withdrawn:
+        return "the experiment was interrupted"
+    if run.notice:
+        return f"{run.address} stopped the trial after a notice: {run.notice}"
+    return f"{run.address} stopped the trial, as it retires or lost contact to its driver"

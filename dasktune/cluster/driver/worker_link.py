@@ -36,6 +36,7 @@ from dasktune.trainable.reporting.encoding import Packed, decode, unpack
 from dasktune.trainable.reporting.trial_messages import (
     Answer,
     Committed,
+    NoticeAnswer,
     PauseAnswer,
     Returned,
     StopAnswer,
@@ -191,10 +192,21 @@ class WorkerLink:
         """
         run.answers.append(answer)
         if isinstance(answer, PauseAnswer | StopAnswer):
-            run.order = answer
-            if not is_patient:
-                self._escalate_later(run, at_once=at_once)
+            self._order(run, answer, at_once=at_once, is_patient=is_patient)
         self.wake()
+
+    def _order(
+        self,
+        run: TrialRun,
+        order: PauseAnswer | StopAnswer,
+        *,
+        at_once: bool = False,
+        is_patient: bool = False,
+    ) -> None:
+        """Note the order to end that a run gets, and when to escalate it."""
+        run.order = order
+        if not is_patient:
+            self._escalate_later(run, at_once=at_once)
 
     def _escalate_later(self, run: TrialRun, *, at_once: bool = False) -> None:
         run.escalate_every = min(self._stop_grace, _CLEANUP_SECONDS) if at_once else self._stop_grace
@@ -207,11 +219,27 @@ class WorkerLink:
             self.return_run(run)
         elif run.order is None:
             run.withdrawn = True
-            self.answer(run, PauseAnswer(save=True, reason="the experiment was interrupted"))
+            # The worker orders the pause in time: at once if user code does not ask for notices.
+            reason = "the experiment was interrupted"
+            self.answer(run, NoticeAnswer(seconds=self._stop_grace, reason=reason, urgent=True))
+            self._order(run, PauseAnswer(save=True, reason=reason))
         elif run.key not in self._stopping and not run.end_reported:
             # Its order to pause was patient. The end of the driver is not.
             self._escalate_later(run)
             self.wake()
+
+    def notice(self, run: TrialRun, seconds: float, reason: str, *, tell: bool) -> None:
+        """Note that a worker of the run was given notice; the run leaves with its next checkpoint.
+
+        With `tell`, the notice is sent to the trial: another worker that it uses has the notice.
+        """
+        run.notice = run.notice or reason
+        # No other run is queued behind it.
+        run.not_reusable = True
+        if not run.assigned:
+            self.return_run(run)
+        elif tell:
+            self.answer(run, NoticeAnswer(seconds=seconds, reason=reason))
 
     def mark_lost(self, reason: str, *, charged: bool = True, shared: bool = False) -> None:
         """Mark the worker lost, and end its poll loop and runs. Only the first call counts."""

@@ -36,6 +36,7 @@ __all__ = [
     "TransferCall",
     "TrialReport",
     "TrialUpdate",
+    "WorkerNoticed",
     "decode_notification",
     "dumps",
     "open_reply",
@@ -230,12 +231,35 @@ class ShareChanged(NamedTuple):
         return {"kind": "share-changed"}
 
 
-Notification = ReportsReady | LeaseGranted | ShareChanged
+class WorkerNoticed(NamedTuple):
+    """Notification: a worker was given notice of its end, so it accepts no trials.
 
-_KINDS: dict[str, type[ReportsReady] | type[LeaseGranted] | type[ShareChanged]] = {
+    Parameters
+    ----------
+    worker : str
+        The worker's address.
+    seconds : float
+        Seconds until its end.
+    reason : str
+        Why it ends.
+    """
+
+    worker: str
+    seconds: float
+    reason: str
+
+    def encode(self) -> dict[str, Any]:
+        """Return the notification as plain values."""
+        return {"kind": "worker-noticed", **self._asdict()}
+
+
+Notification = ReportsReady | LeaseGranted | ShareChanged | WorkerNoticed
+
+_KINDS: dict[str, type[ReportsReady] | type[LeaseGranted] | type[ShareChanged] | type[WorkerNoticed]] = {
     "reports-ready": ReportsReady,
     "lease-granted": LeaseGranted,
     "share-changed": ShareChanged,
+    "worker-noticed": WorkerNoticed,
 }
 
 

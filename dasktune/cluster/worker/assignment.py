@@ -11,7 +11,13 @@ import time
 
 from dasktune.cluster.protocol.wire_messages import Assignment, TrialReport, TrialUpdate
 from dasktune.trainable.reporting.encoding import Packed, pack
-from dasktune.trainable.reporting.trial_messages import PauseAnswer, Returned, StopAnswer, Stopped
+from dasktune.trainable.reporting.trial_messages import (
+    NoticeAnswer,
+    PauseAnswer,
+    Returned,
+    StopAnswer,
+    Stopped,
+)
 from dasktune.trainable.running.run_base import RunBase
 
 __all__ = ["AssignedTrial"]
@@ -90,6 +96,18 @@ class AssignedTrial:
         elif self.is_waiting:
             self._only_message = Stopped(seq=1) if isinstance(order, StopAnswer) else Returned()
 
+    def notice(self, notice: NoticeAnswer) -> None:
+        """Tell the trial of the end of its worker or driver, or return it if it has not started."""
+        if self.run is not None:
+            self.run.notice(notice.seconds, notice.reason, urgent=notice.urgent)
+        else:
+            self.return_unstarted()
+
+    def interrupt_if_busy(self) -> None:
+        """Interrupt user code of a trial that has not ended."""
+        if self.is_busy and not self.has_ended:
+            self.interrupt()
+
     def apply(self, update: TrialUpdate) -> None:
         """Apply the driver's update. Applying it twice has no further effect."""
         self._durable_seq = max(self._durable_seq, update.durable_seq)
@@ -97,7 +115,8 @@ class AssignedTrial:
         for answer in update.answers:
             if isinstance(answer, PauseAnswer | StopAnswer):
                 self.end_with(answer)
-            elif self.run is not None:
+            elif self.run is not None and not isinstance(answer, NoticeAnswer):
+                # The endpoint handles a notice, because it has timers.
                 self.run.answer(answer)
         if update.interrupt:
             self.interrupt()

@@ -24,19 +24,26 @@ from dasktune.cluster.protocol.wire_messages import (
     Request,
     TransferCall,
     TrialReport,
+    WorkerNoticed,
 )
 from dasktune.cluster.worker.assignment import AssignedTrial
 from dasktune.cluster.worker.driver_liveness import DriverLiveness
 from dasktune.cluster.worker.notifier import Notifier
+from dasktune.cluster.worker.worker_notices import WorkerNotices
 from dasktune.errors import StorageError
 from dasktune.trainable.checkpoints.relay import Transfer
 from dasktune.trainable.reporting.encoding import size_of_packed
 from dasktune.trainable.reporting.outbox import Urgency
+from dasktune.trainable.reporting.trial_messages import NoticeAnswer, PauseAnswer
 
 __all__ = ["WorkerEndpoint"]
 
 #: Seconds between two checks of whether the driver is still in contact.
 _WATCH_INTERVAL = 1.0
+
+#: Seconds before the end at which a trial without a new checkpoint leaves with its last one. With a
+#: short notice it is half of the time.
+_LEAVE_BEFORE = 10.0
 
 
 class WorkerEndpoint:
@@ -78,6 +85,7 @@ class WorkerEndpoint:
         #: Number of the newest request, and the assignments in it that were refused.
         self._newest = 0
         self._refused: tuple[tuple[str, str], ...] = ()
+        self._notices = WorkerNotices.of(worker)
         self._notifier = Notifier(self._send_notification, worker.loop.call_later, worker.loop.remove_timeout)
         self._watch_timer: PeriodicCallback | None = None
 
@@ -87,6 +95,7 @@ class WorkerEndpoint:
         # Actors are created in several threads at a time. `setdefault` is atomic: one endpoint
         # wins, and the others are discarded before they are used.
         endpoint: WorkerEndpoint = plugin.endpoints.setdefault(topic, cls(worker, plugin, topic, fence_after))
+        endpoint._notices.add(endpoint)
         return endpoint
 
     def start_watch(self) -> None:
@@ -120,6 +129,9 @@ class WorkerEndpoint:
             trial = self._trials.get(update.incarnation)
             if trial is not None:
                 trial.apply(update)
+                for answer in update.answers:
+                    if isinstance(answer, NoticeAnswer):
+                        self.notice_trial(trial, answer)
         # After the updates: a trial with a stop order in the same request is never started.
         for trial in new:
             self._plugin.actors[trial.assignment.actor].enqueue(trial)
@@ -155,6 +167,33 @@ class WorkerEndpoint:
         """Notify the driver of something other than a trial's messages."""
         self._notifier.notify(Urgency.NOW)
 
+    def on_notice(self, notice: NoticeAnswer) -> None:
+        """Give the notice of the worker to its trials, and report it to the driver.
+
+        A notice that arrives twice changes nothing: each trial keeps the earliest end, and a trial
+        that has left ignores orders.
+        """
+        for trial in tuple(self._trials.values()):
+            self.notice_trial(trial, notice)
+        self._report_notice(notice)
+        self.notify_now()
+
+    def notice_trial(self, trial: AssignedTrial, notice: NoticeAnswer) -> None:
+        """Let a trial leave with its next checkpoint, or in time before the end without one."""
+        trial.notice(notice)
+        before = min(_LEAVE_BEFORE, notice.seconds / 2)
+        order = PauseAnswer(save=True, reason=notice.reason)
+        later = self._worker.loop.call_later
+        later(notice.seconds - before, trial.end_with, order)
+        if not notice.urgent:
+            # A trial with an urgent notice is interrupted by the driver, or ends with the worker.
+            later(notice.seconds - before / 2, trial.interrupt_if_busy)
+
+    def _report_notice(self, notice: NoticeAnswer) -> None:
+        noticed = WorkerNoticed(self._worker.address, notice.seconds, notice.reason)
+        with suppress(OSError):
+            self._worker.log_event(self._topic, noticed.encode())
+
     def _register(
         self, assignments: Iterable[Assignment]
     ) -> tuple[list[AssignedTrial], tuple[tuple[str, str], ...]]:
@@ -170,6 +209,12 @@ class WorkerEndpoint:
             packed = self._find_checkpoint(assignment.memory_key) if assignment.memory_key else b""
             self._trials[incarnation] = trial = AssignedTrial(assignment, packed)
             new.append(trial)
+        notice = self._notices.current
+        if new and notice is not None:
+            # The driver did not know of the notice, or its notification was lost.
+            for trial in new:
+                trial.return_unstarted()
+            self._report_notice(notice)
         return new, tuple(refused)
 
     def _find_checkpoint(self, key: str) -> bytes | None:

@@ -83,7 +83,7 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.grace
         for actor in tuple(self.actors.values()):
-            actor.retire()
+            actor.retire(self.grace)
         for released in self.leases.values():
             # Safe while user code runs: a lease that ends holds its resources until user code ends.
             released.set()

@@ -37,7 +37,7 @@ from dasktune.trainable.async_exception import TrialInterrupted
 from dasktune.trainable.checkpoints.relay import Transfer
 from dasktune.trainable.reporting.outbox import Urgency
 from dasktune.trainable.reporting.recorder import CheckpointHooks
-from dasktune.trainable.reporting.trial_messages import PauseAnswer, StopAnswer
+from dasktune.trainable.reporting.trial_messages import NoticeAnswer, StopAnswer
 from dasktune.trainable.running.reuse import Cleanup, ReusableTrainable
 from dasktune.trainable.running.run_base import RunBase
 from dasktune.trainable.running.thread_run import ThreadRun
@@ -161,13 +161,19 @@ class TrialActor:
         owes = self._current is not None and not self._current.delivered
         return self.is_busy or (owes and not self.is_forgotten)
 
-    def retire(self) -> None:
-        """Pause all trials and let each save a checkpoint, because the worker retires."""
+    def retire(self, seconds: float) -> None:
+        """Let each trial save a checkpoint and leave, because the worker retires.
+
+        Parameters
+        ----------
+        seconds : float
+            Seconds until the worker's end.
+        """
         self._reusable.close()
-        order = PauseAnswer(save=True, reason="its worker is retiring")
+        notice = NoticeAnswer(seconds=seconds, reason="its worker is retiring", urgent=True)
         for trial in (self._current, *self._queue):
             if trial is not None:
-                trial.end_with(order)
+                self._endpoint.notice_trial(trial, notice)
         self._warm_process.close()
 
     def release_idle(self) -> Sequence[RunBase | Cleanup | ChildProcess]:

@@ -1,4 +1,4 @@
-"""Functions for user code in a trial: `report`, `get_checkpoint` and `get_context`."""
+"""Functions for user code in a trial: `report`, `get_checkpoint`, `should_checkpoint` etc."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = [
+    "Notice",
     "Session",
     "TrialInfo",
     "TuneContext",
@@ -34,8 +35,10 @@ __all__ = [
     "current_context",
     "get_checkpoint",
     "get_context",
+    "get_notice",
     "protected",
     "report",
+    "should_checkpoint",
 ]
 
 logger = logging.getLogger(__name__)
@@ -51,6 +54,8 @@ _OUTSIDE = (
 _IN_FORK = {
     "report()": "Send the values to the trial's process, for example by a multiprocessing.Queue.",
     "get_checkpoint()": "Call it before the fork, or send its files to the other process.",
+    "get_notice()": "Call it in the trial's process.",
+    "should_checkpoint()": "Call it in the trial's process, which reports the checkpoint.",
     "get_client()": "Open a client there: distributed.Client(address of the scheduler).",
 }
 
@@ -100,6 +105,27 @@ class TrialInfo:
     trial_id: str
     trial_name: str
     trial_resources: PlacementGroupFactory
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """The trial's worker or driver ends soon; see :func:`~dasktune.get_notice`.
+
+    Parameters
+    ----------
+    seconds : float
+        Seconds left; 0 if the time has passed.
+    reason : str
+        Why it ends.
+
+    Examples
+    --------
+    >>> Notice(seconds=120.0, reason="spot instance").reason
+    'spot instance'
+    """
+
+    seconds: float
+    reason: str
 
 
 class TuneContext:
@@ -313,6 +339,17 @@ class Session:
         """Note that user code has asked for its checkpoint, so that no warning says otherwise."""
         self._unread_checkpoint = None
 
+    def should_checkpoint(self) -> bool:
+        """Whether the trial is to save soon; see :func:`should_checkpoint`."""
+        with self.protected("should_checkpoint()"):
+            return self._recorder.is_save_due()
+
+    def get_notice(self) -> Notice | None:
+        """Return the notice that the trial was given; see :func:`get_notice`."""
+        with self.protected("get_notice()"):
+            notice = self._recorder.ask_notice()
+            return None if notice is None else Notice(*notice)
+
     @contextmanager
     def protected(self, function: str) -> Iterator[None]:
         """Defer interrupts inside the ``with`` block, which is code of dasktune.
@@ -496,6 +533,62 @@ def get_checkpoint() -> Checkpoint | None:
     """
     session = _current.get()
     return None if session is None else session.get_checkpoint()
+
+
+def should_checkpoint() -> bool:
+    """Return whether the calling trial should save at its next result, because it leaves soon.
+
+    It is True from the moment at which the trial's worker or the driver is given notice of its end:
+    a machine is reclaimed, a job reaches its time limit, a worker or the driver gets SIGTERM. It is
+    True, too, if the trial has been told to pause. The trial leaves with its next checkpoint, and
+    resumes from it on another worker or later. Ask in each step: it takes a microsecond. Outside of
+    a trial it is False.
+
+    Raises
+    ------
+    TuneError
+        In a process that user code has forked.
+
+    See Also
+    --------
+    get_notice : The seconds left, and the reason.
+
+    Examples
+    --------
+    >>> import dasktune as tune
+    >>> def train(config):
+    ...     for step in range(100):
+    ...         checkpoint = None
+    ...         if step % 50 == 49 or tune.should_checkpoint():
+    ...             checkpoint = tune.Checkpoint.from_dict({"step": step})
+    ...         tune.report({"loss": 1 / (step + 1)}, checkpoint=checkpoint)
+    """
+    session = _current.get()
+    return session is not None and session.should_checkpoint()
+
+
+def get_notice() -> Notice | None:
+    """Return how soon the trial's worker or driver ends, and why; None if it was given no notice.
+
+    Raises
+    ------
+    TuneError
+        In a process that user code has forked.
+
+    See Also
+    --------
+    should_checkpoint : Whether to save at the next result.
+
+    Examples
+    --------
+    >>> import dasktune as tune
+    >>> def train(config):
+    ...     notice = tune.get_notice()
+    ...     if notice is not None:
+    ...         print(f"{notice.seconds:.0f} s left: {notice.reason}")
+    """
+    session = _current.get()
+    return None if session is None else session.get_notice()
 
 
 def get_context() -> TuneContext:

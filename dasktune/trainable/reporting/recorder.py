@@ -350,11 +350,29 @@ class Recorder:
         answer = self._gate.wait() if awaits else self._gate.order
         if isinstance(answer, PauseAnswer | StopAnswer):
             self.ending = answer
+        elif record is not None and self._gate.has_notice:
+            # After the driver's decision: the trial resumes elsewhere from this checkpoint, and is
+            # not asked about this result again.
+            self.ending = PauseAnswer(save=False, reason="it was given notice")
+            return None
         return answer if isinstance(answer, SaveAnswer) else None
 
     def take_checkpoint_request(self) -> bool:
         """Return whether the driver has requested a checkpoint since the last call."""
         return self._gate.take_checkpoint_request()
+
+    @property
+    def has_notice(self) -> bool:
+        """Whether the trial was given notice, so that it leaves with its next checkpoint."""
+        return self._gate.has_notice
+
+    def ask_notice(self) -> tuple[float, str] | None:
+        """Return the seconds left and the reason of a notice; None without one."""
+        return self._gate.ask_notice()
+
+    def is_save_due(self) -> bool:
+        """Whether user code should save, because the trial is about to leave."""
+        return self._gate.is_save_due()
 
     def is_milestone(self, result: Mapping[str, Any]) -> bool:
         """Whether the trial will wait for the driver's decision at a result."""
@@ -397,7 +415,7 @@ class Recorder:
         An order to end may come right after. Then the checkpoint is uploaded although user code
         ends, and `finish` waits for it.
         """
-        ends = result["done"] or self._gate.order is not None
+        ends = result["done"] or self._gate.order is not None or self._gate.has_notice
         return not ends and not self._gate.is_milestone(result)
 
     def _send(

@@ -25,6 +25,7 @@ __all__ = [
     "Ended",
     "Failed",
     "Message",
+    "NoticeAnswer",
     "PauseAnswer",
     "Paused",
     "Reported",
@@ -171,10 +172,22 @@ class PauseAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeAnswer:
+    """The worker or driver ends soon: save, leave with that checkpoint, and resume elsewhere."""
+
+    #: Seconds until the end, counted from the moment at which the trial receives this.
+    seconds: float
+    reason: str = ""
+    #: Whether a trial that does not ask for notices leaves at its next result. Otherwise it
+    #: continues up to its next checkpoint.
+    urgent: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StopAnswer:
     """End the trial at the result where user code waits, or at its next one."""
 
     reason: str = ""
 
 
-Answer = ContinueAnswer | SaveAnswer | CheckpointRequest | PauseAnswer | StopAnswer
+Answer = ContinueAnswer | SaveAnswer | CheckpointRequest | NoticeAnswer | PauseAnswer | StopAnswer

@@ -141,6 +141,9 @@ class ClassRun:
                 # The request has come while the trial waited at this result.
                 in_memory = 0
             if in_memory is not None:
+                if self._recorder.has_notice:
+                    # The worker's memory ends with it.
+                    in_memory = 0
                 self._recorder.send_checkpoint(self._save(trainable, result, in_memory))
 
     def _export(self, trainable: Trainable) -> None:
@@ -171,6 +174,7 @@ class ClassRun:
         return bool(
             # First, because any checkpoint of this result satisfies the request.
             self._is_requested(trainable)
+            or (self._recorder.has_notice and trainable.can_save)
             or result.get(SHOULD_CHECKPOINT)
             or (frequency and result["training_iteration"] % frequency == 0)
             or (result["done"] and self._at_end)

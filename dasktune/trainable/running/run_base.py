@@ -13,7 +13,7 @@ from dasktune.trainable.checkpoints.relay import TransferQueue
 from dasktune.trainable.reporting.encoding import Content
 from dasktune.trainable.reporting.milestone_gate import MilestoneGate
 from dasktune.trainable.reporting.outbox import Outbox, Urgency
-from dasktune.trainable.reporting.trial_messages import Answer, StopAnswer, Terminal
+from dasktune.trainable.reporting.trial_messages import Answer, NoticeAnswer, StopAnswer, Terminal
 from dasktune.trainable.spec import TrialSpec
 
 __all__ = ["RunBase"]
@@ -120,6 +120,20 @@ class RunBase(ABC):
     def stop(self, reason: str) -> None:
         """End the trial at the result where it waits, or at its next one."""
         self.answer(StopAnswer(reason=reason))
+
+    def notice(self, seconds: float, reason: str, *, urgent: bool = False) -> None:
+        """Tell the trial that its worker ends soon: it leaves with its next checkpoint.
+
+        Parameters
+        ----------
+        seconds : float
+            Seconds until the end.
+        reason : str
+            Why it ends, for the user and the journal.
+        urgent : bool, default=False
+            Whether a trial that does not ask for notices leaves at its next result.
+        """
+        self.answer(NoticeAnswer(seconds=seconds, reason=reason, urgent=urgent))
 
     @abstractmethod
     def interrupt(self) -> None:

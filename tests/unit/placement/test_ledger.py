@@ -570,3 +570,13 @@ def test_workers_that_accept_no_trial_are_closed() -> None:
     assert ledger.closed == ["a", "c"]
     assert place(ledger, needs(CPU=1), now=6.0) == "a"
     assert ledger.closed == ["c"]
+
+
+def test_a_worker_is_avoided_until_the_latest_time_that_was_given() -> None:
+    ledger = Ledger()
+    ledger.update({"a": WorkerCapacity(address="a", nthreads=1)})
+    one = PlacementGroupFactory([{"CPU": 1}])
+    ledger.avoid("a", 120.0)
+    ledger.avoid("a", 2.0)
+    assert not ledger.fits(one, now=119.0)
+    assert ledger.fits(one, now=120.0)

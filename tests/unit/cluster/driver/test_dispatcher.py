@@ -37,6 +37,7 @@ def test_an_unexpected_error_of_a_background_task_is_reported():
             on_failure=print,
             on_crash=crashes.append,
             on_share=print,
+            on_notice=print,
         )
         spec: Any = SimpleNamespace(checkpoint=None)
         run = TrialRun(trial_id="a", incarnation=1, key="k", spec=spec, config=b"")

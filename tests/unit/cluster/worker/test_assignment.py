@@ -11,6 +11,7 @@ from dasktune.trainable.reporting.encoding import decode, unpack
 from dasktune.trainable.reporting.trial_messages import (
     ContinueAnswer,
     Ended,
+    NoticeAnswer,
     PauseAnswer,
     Reported,
     Returned,
@@ -105,3 +106,9 @@ def test_the_time_it_took_ends_with_its_thread(trial):
     assert first is not None
     assert second is not None
     assert first.seconds == second.seconds > 0
+
+
+def test_a_notice_returns_a_trial_that_has_not_begun(trial):
+    trial.notice(NoticeAnswer(seconds=120.0))
+    trial.interrupt_if_busy()
+    assert told(trial) == [Returned()]

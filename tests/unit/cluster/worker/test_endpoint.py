@@ -7,7 +7,14 @@ import pytest
 
 from dasktune.cluster.protocol.wire_messages import Assignment, Request, TrialReport, TrialUpdate
 from dasktune.cluster.worker.endpoint import WorkerEndpoint
-from dasktune.trainable.reporting.trial_messages import StopAnswer, Stopped
+from dasktune.cluster.worker.worker_notices import WorkerNotices
+from dasktune.trainable.reporting.trial_messages import (
+    NoticeAnswer,
+    PauseAnswer,
+    Returned,
+    StopAnswer,
+    Stopped,
+)
 
 
 class Actor:
@@ -88,3 +95,127 @@ def test_a_trial_that_is_stopped_on_its_way_is_never_begun(endpoint, actor):
     stopped, running = reply.reports
     assert pickle.loads(stopped.messages[0][1]) == Stopped(seq=1)
     assert running.incarnation == "b"
+
+
+class NoticedRun:
+    """A run that records what it is told."""
+
+    finished = occupied = is_notified = False
+    in_use = True
+    transfers = SimpleNamespace(pending=())
+
+    def __init__(self):
+        self.told = []
+
+    def start(self):
+        pass
+
+    def collect(self, ack, received):
+        return []
+
+    def notice(self, seconds, reason, *, urgent=False):
+        self.told.append(("notice", seconds, reason, urgent))
+
+    def answer(self, answer):
+        self.told.append(answer)
+
+    def interrupt(self):
+        self.told.append("interrupt")
+
+
+class NoticedWorker:
+    """A worker whose timers are called by the test, and the events that it logs."""
+
+    address = "tcp://a:1"
+
+    def __init__(self):
+        self.timers, self.events = [], []
+        self.loop = SimpleNamespace(
+            call_later=lambda seconds, function, *args: self.timers.append((seconds, function, args)),
+            remove_timeout=print,
+        )
+
+    def log_event(self, topic, event):
+        self.events.append((topic, event))
+
+    def fire(self):
+        """Call the timers in their order, and return their times."""
+        timers, self.timers = sorted(self.timers, key=lambda one: one[0]), []
+        for _, function, args in timers:
+            function(*args)
+        return [seconds for seconds, _, _ in timers]
+
+
+class BeginningActor:
+    def __init__(self, run):
+        self.run = run
+
+    def enqueue(self, trial):
+        if trial.is_waiting:
+            trial.begin(self.run)
+
+
+def noticed_endpoint(run):
+    worker = NoticedWorker()
+    plugin = SimpleNamespace(actors={"actor": BeginningActor(run)}, endpoints={})
+    return worker, WorkerEndpoint.of(worker, plugin, "topic", 60.0)
+
+
+@pytest.mark.parametrize(("seconds", "times"), [(120.0, [110.0, 115.0]), (4.0, [2.0, 3.0])])
+def test_a_trial_that_does_not_save_leaves_some_time_before_the_end(seconds, times):
+    run = NoticedRun()
+    worker, endpoint = noticed_endpoint(run)
+    endpoint.poll(Request(number=1, assignments=assignments("a")))
+    WorkerNotices.of(worker).give(seconds, "spot")
+    assert run.told == [("notice", seconds, "spot", False)]
+    assert worker.events[0] == (
+        "topic",
+        {"kind": "worker-noticed", "worker": "tcp://a:1", "seconds": seconds, "reason": "spot"},
+    )
+    assert worker.fire() == times
+    assert run.told[1:] == [PauseAnswer(save=True, reason="spot"), "interrupt"]
+
+
+def test_a_trial_that_has_left_in_time_is_not_interrupted():
+    run = NoticedRun()
+    worker, endpoint = noticed_endpoint(run)
+    endpoint.poll(Request(number=1, assignments=assignments("a")))
+    WorkerNotices.of(worker).give(120.0, "spot")
+    run.finished = True
+    worker.fire()
+    assert "interrupt" not in run.told
+
+
+def test_a_trial_that_another_worker_with_notice_takes_part_in_is_told_by_the_driver():
+    run = NoticedRun()
+    worker, endpoint = noticed_endpoint(run)
+    endpoint.poll(Request(number=1, assignments=assignments("a")))
+    notice = NoticeAnswer(seconds=5.0, reason="the driver ends", urgent=True)
+    update = TrialUpdate(incarnation="a", durable_seq=0, received_seq=0, answers=(notice,))
+    endpoint.poll(Request(number=2, updates=(update,)))
+    assert run.told == [("notice", 5.0, "the driver ends", True)]
+    # The driver interrupts it, or the worker ends.
+    assert worker.fire() == [2.5]
+
+
+def test_a_worker_with_notice_returns_new_trials_and_reports_the_notice_again():
+    run = NoticedRun()
+    worker, endpoint = noticed_endpoint(run)
+    WorkerNotices.of(worker).give(1e6, "spot")
+    del worker.events[:]
+    reply = endpoint.poll(Request(number=1, assignments=assignments("a")))
+    [report] = reply.reports
+    assert pickle.loads(report.messages[0][1]) == Returned()
+    assert [event["kind"] for _, event in worker.events] == ["worker-noticed"]
+
+
+def test_a_notice_ends_with_its_time_and_the_newest_one_counts():
+    clock = [0.0]
+    notices = WorkerNotices(lambda: clock[0])
+    assert notices.current is None
+    notices.give(100.0, "first")
+    notices.give(10.0, "second")
+    clock[0] = 9.0
+    assert notices.current == NoticeAnswer(seconds=1.0, reason="second")
+    clock[0] = 10.0
+    assert notices.current is None

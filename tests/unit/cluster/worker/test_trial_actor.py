@@ -228,7 +228,7 @@ def end_by_forgetting(worker):
 
 @pytest.mark.parametrize(
     "end",
-    [end_by_forgetting, lambda worker: worker.actor.retire(), lambda w: w.actor.release_idle()],
+    [end_by_forgetting, lambda worker: worker.actor.retire(5.0), lambda w: w.actor.release_idle()],
 )
 def test_what_is_kept_is_cleaned_up_once_however_the_slot_ends(tell, end):
     worker = Worker(Model)

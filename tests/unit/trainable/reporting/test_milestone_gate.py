@@ -6,6 +6,7 @@ from dasktune.trainable.reporting.milestone_gate import MilestoneGate
 from dasktune.trainable.reporting.trial_messages import (
     CheckpointRequest,
     ContinueAnswer,
+    NoticeAnswer,
     PauseAnswer,
     SaveAnswer,
     StopAnswer,
@@ -101,3 +102,46 @@ def test_repeated_and_old_requests_for_a_checkpoint_are_ignored():
     assert not gate.take_checkpoint_request()
     gate.answer(CheckpointRequest(number=10))
     assert gate.take_checkpoint_request()
+
+
+def test_a_notice_counts_down_and_a_later_or_repeated_one_does_not_extend_it():
+    clock = [10.0]
+    gate = MilestoneGate((), timer=lambda: clock[0])
+    assert (gate.ask_notice(), gate.is_save_due(), gate.has_notice) == (None, False, False)
+    gate.answer(NoticeAnswer(seconds=120.0, reason="spot"))
+    clock[0] = 30.0
+    gate.answer(NoticeAnswer(seconds=120.0, reason="again"))
+    assert (gate.ask_notice(), gate.is_save_due(), gate.has_notice) == ((100.0, "spot"), True, True)
+    gate.answer(NoticeAnswer(seconds=5.0, reason="now"))
+    clock[0] = 99.0
+    assert gate.ask_notice() == (0.0, "now")
+    assert gate.order is None
+
+
+def test_an_urgent_notice_is_an_order_to_pause_unless_user_code_asks_for_notices():
+    urgent = NoticeAnswer(seconds=5.0, reason="SIGTERM", urgent=True)
+    silent, asking, stopped = (MilestoneGate(()) for _ in range(3))
+    silent.answer(urgent)
+    assert silent.order == PauseAnswer(save=True, reason="SIGTERM")
+    asking.is_save_due()
+    asking.answer(urgent)
+    assert asking.order is None
+    assert asking.is_save_due()
+    stopped.answer(StopAnswer())
+    stopped.answer(urgent)
+    assert stopped.order == StopAnswer()
+
+
+@pytest.mark.parametrize(("save", "is_due"), [(True, True), (False, False)])
+def test_user_code_should_save_before_a_pause_that_wants_a_checkpoint(save, is_due):
+    gate = MilestoneGate(())
+    gate.answer(PauseAnswer(save=save))
+    assert gate.is_save_due() is is_due
+
+
+def test_a_notice_does_not_end_the_wait_for_a_decision():
+    gate = MilestoneGate(EVERY_RESULT)
+    gate.expect(4)
+    gate.answer(NoticeAnswer(seconds=5.0))
+    gate.answer(ContinueAnswer(seq=4))
+    assert gate.wait() == ContinueAnswer(seq=4)

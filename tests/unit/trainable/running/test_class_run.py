@@ -694,3 +694,42 @@ def test_what_a_function_does_after_its_last_result_is_bounded_too():
     assert isinstance(driver.end(), Ended)
     assert driver.values("x") == [1]
     assert caught == ["interrupted"]
+
+
+def test_a_class_with_notice_is_saved_at_its_next_step_and_leaves():
+    driver, calls = drive(milestones=EVERY_RESULT)
+    first = driver.awaiting()
+    driver.run.notice(120.0, "spot")
+    # The driver still decides on the result at which the trial waits.
+    driver.run.answer(ContinueAnswer(seq=first.seq, milestones=()))
+    assert isinstance(driver.end(), Paused)
+    assert saved_iterations(driver) == [2]
+    assert calls == ["setup", "save", "cleanup"]
+
+
+def test_a_class_with_notice_that_is_told_to_pause_saves_in_the_storage_not_in_memory():
+    driver, _ = drive(milestones=EVERY_RESULT)
+    driver.awaiting()
+    driver.run.notice(120.0, "spot")
+    driver.run.answer(PauseAnswer(in_memory=1 << 20))
+    assert isinstance(driver.end(), Paused)
+    [record] = committed(driver)
+    assert record.kind is CheckpointKind.PERSISTENT
+
+
+def test_a_class_that_cannot_save_goes_on_after_a_notice_until_it_is_told_to_leave():
+    driver, _ = drive(Unsavable, milestones=EVERY_RESULT)
+    first = driver.awaiting()
+    driver.run.notice(120.0, "spot")
+    driver.run.answer(ContinueAnswer(seq=first.seq))
+    driver.awaiting()
+    driver.run.answer(PauseAnswer())
+    assert isinstance(driver.end(), Paused)
+
+
+def test_a_class_saves_and_leaves_at_once_after_an_urgent_notice():
+    driver, _ = drive(milestones=EVERY_RESULT)
+    driver.awaiting()
+    driver.run.notice(5.0, "SIGTERM", urgent=True)
+    assert isinstance(driver.end(), Paused)
+    assert [record.iteration for record in committed(driver)] == [1]

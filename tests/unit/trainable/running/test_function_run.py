@@ -13,7 +13,14 @@ from trial_run_kit import PATIENCE, Driver, make_spec
 from dasktune.errors import StorageError
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.fs.storage import Storage
-from dasktune.trainable.api.session import TuneContext, get_checkpoint, get_context, report
+from dasktune.trainable.api.session import (
+    TuneContext,
+    get_checkpoint,
+    get_context,
+    get_notice,
+    report,
+    should_checkpoint,
+)
 from dasktune.trainable.async_exception import TrialInterrupted
 from dasktune.trainable.reporting.trial_messages import (
     Committed,
@@ -731,3 +738,63 @@ def test_a_metric_that_decides_must_have_a_value(metrics):
     assert isinstance(failed, Failed)
     assert "metrics['eval/loss'] must be a value, got None. Report float('nan')" in failed.error.message
     assert "Did you mean" not in failed.error.message
+
+
+# Notices.
+
+
+def save_when_due(config):
+    """Save when the trial should, and report the notice."""
+    step = 0
+    while True:
+        step += 1
+        is_due, notice = should_checkpoint(), get_notice()
+        result = {"step": step, "reason": notice and notice.reason, "left": notice and notice.seconds}
+        report(result, checkpoint=Checkpoint.from_dict(result) if is_due else None)
+
+
+def test_a_function_with_notice_leaves_with_its_next_checkpoint():
+    driver = Driver(save_when_due, milestones=EVERY_RESULT)
+    first = driver.awaiting()
+    driver.run.notice(120.0, "spot")
+    driver.run.answer(ContinueAnswer(seq=first.seq))
+    second = driver.awaiting()
+    # It has saved, and the driver still decides on the result.
+    driver.run.answer(ContinueAnswer(seq=second.seq))
+    assert isinstance(driver.end(), Paused)
+    assert driver.values("reason") == [None, "spot"]
+    assert 0 < second.metrics["left"] <= 120
+    assert [result.checkpoint is not None for result in driver.results] == [False, True]
+
+
+def test_a_stop_at_the_result_that_has_the_checkpoint_counts_more_than_the_notice():
+    driver = Driver(save_when_due, milestones=EVERY_RESULT)
+    first = driver.awaiting()
+    driver.run.notice(120.0, "spot")
+    driver.run.answer(ContinueAnswer(seq=first.seq))
+    driver.awaiting()
+    driver.run.answer(StopAnswer())
+    assert isinstance(driver.end(), Stopped)
+
+
+def test_an_urgent_notice_leaves_a_function_that_asks_time_to_save():
+    driver = Driver(save_when_due, milestones=EVERY_RESULT)
+    first = driver.awaiting()
+    driver.run.notice(5.0, "SIGTERM", urgent=True)
+    driver.run.answer(ContinueAnswer(seq=first.seq, milestones=()))
+    assert isinstance(driver.end(), Paused)
+    assert driver.values("step") == [1, 2]
+    assert driver.results[-1].checkpoint is not None
+
+
+def test_a_function_that_does_not_ask_leaves_at_once_after_an_urgent_notice():
+    driver = Driver(train_for_ever, milestones=EVERY_RESULT)
+    driver.awaiting()
+    driver.run.notice(5.0, "SIGTERM", urgent=True)
+    assert isinstance(driver.end(), Paused)
+    assert len(driver.results) == 1
+
+
+def test_outside_of_a_trial_there_is_no_notice_and_nothing_to_save():
+    assert should_checkpoint() is False
+    assert get_notice() is None

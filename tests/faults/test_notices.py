@@ -1,0 +1,185 @@
+"""Notices of preemption: trials save, leave their workers in time, and resume elsewhere."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_kit import Fleet, Tally, journal, kill, note, notes, until
+from distributed import Client
+from fault_kit import Bout, add_and_meet
+
+import dasktune as tune
+from dasktune.cli.command_line import main
+
+pytestmark = pytest.mark.cluster
+
+
+def save_rarely(config: dict[str, Any]) -> None:
+    """Save every 50 steps, and when the trial should; note each step that was computed."""
+    place = Path(config["place"])
+    checkpoint = tune.get_checkpoint()
+    step = checkpoint.to_dict()["step"] if checkpoint else 0
+    while step < 75 or not (place / "go").exists():
+        step += 1
+        note(place, step)
+        is_due = step % 50 == 0 or (config["asks"] and tune.should_checkpoint())
+        if (notice := tune.get_notice()) is not None and config["asks"]:
+            note(place, f"{notice.reason}, less than {notice.seconds // 10 * 10 + 10:.0f} s left")
+        saved = tune.Checkpoint.from_dict({"step": step}) if is_due else None
+        tune.report({"step": step}, checkpoint=saved)
+        time.sleep(0.03)
+
+
+def computed(place: Path) -> list[str]:
+    return [line for line in notes(place) if line.isdigit()]
+
+
+def repeated(place: Path) -> int:
+    """Return how many computed steps were computed before."""
+    return sum(count - 1 for count in Counter(computed(place)).values())
+
+
+@pytest.fixture(autouse=True)
+def without_noticed_workers(fleet: Fleet) -> None:
+    """Begin without workers: those of an earlier test may have a notice for a long time."""
+    fleet.keep(0)
+
+
+def give_notice(fleet: Fleet, *options: str) -> int:
+    return main(["notice", "--address", fleet.address, "--timeout", "60", *options])
+
+
+def assert_moved(bout: Bout, address: str) -> None:
+    """The trial has left this worker once, without a failure, and resumed on another one."""
+    [loss] = bout.losses
+    assert not loss["charged"]
+    first, second = (one["worker"] for one in bout.events("TrialStarted"))
+    assert (first, second != address) == (address, True)
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_a_function_that_asks_repeats_at_most_one_step_after_a_notice(
+    fleet: Fleet, client: Client, tmp_path: Path, isolation: str
+) -> None:
+    fleet.keep(2)
+    bout = Bout(save_rarely, tmp_path, fleet.address, space={"asks": True}, isolation=isolation)
+    with bout.fitting() as future:
+        until(lambda: len(computed(tmp_path)) >= 71)
+        [address] = bout.where().values()
+        assert give_notice(fleet, "--worker", address, "--in", "120", "--reason", "spot") == 0
+        until(lambda: bout.losses)
+        # The announced end is far away: the trial has left because it has saved.
+        bout.go()
+        results = future.result(timeout=90)
+    bout.assert_exact(results)
+    assert_moved(bout, address)
+    assert "spot" in bout.losses[0]["reason"]
+    assert repeated(tmp_path) <= 1
+    assert "spot, less than 120 s left" in notes(tmp_path)
+
+
+def test_a_function_that_never_saves_leaves_before_the_end(
+    fleet: Fleet, client: Client, tmp_path: Path
+) -> None:
+    fleet.keep(2)
+    bout = Bout(save_rarely, tmp_path, fleet.address, space={"asks": False})
+    with bout.fitting() as future:
+        until(lambda: len(computed(tmp_path)) >= 71)
+        [address] = bout.where().values()
+        # Step 100 comes later, so it leaves with the checkpoint of step 50.
+        assert give_notice(fleet, "--worker", address, "--in", "0.4") == 0
+        until(lambda: bout.losses)
+        bout.go()
+        results = future.result(timeout=90)
+    bout.assert_exact(results)
+    assert not bout.losses[0]["charged"]
+    assert 20 <= repeated(tmp_path) < 50
+
+
+def test_a_class_is_saved_at_its_next_step_and_repeats_none(
+    fleet: Fleet, client: Client, tmp_path: Path
+) -> None:
+    fleet.keep(2)
+    bout = Bout(Tally, tmp_path, fleet.address)
+    with bout.fitting() as future:
+        until(lambda: len(notes(tmp_path)) >= 5)
+        assert give_notice(fleet, "--host", "127.0.0.1", "--in", "3") == 0
+        until(lambda: bout.losses)
+        (tmp_path / "enough").touch()
+        # All workers have the notice, so the trial waits until its time has passed.
+        results = future.result(timeout=90)
+    bout.assert_exact(results)
+    [loss] = bout.losses
+    assert not loss["charged"]
+    before, after = (one["time"] for one in journal(tmp_path, event="TrialStarted"))
+    assert after - loss["time"] > 1.0
+    assert before < loss["time"]
+    assert len(notes(tmp_path)) == results[0].metrics["step"]
+
+
+def test_a_worker_with_notice_gets_no_trials_of_a_later_experiment(
+    fleet: Fleet, client: Client, tmp_path: Path
+) -> None:
+    fleet.keep(2)
+    noticed = sorted(client.scheduler_info()["workers"])[0]
+    assert give_notice(fleet, "--worker", noticed, "--in", "60") == 0
+    bout = Bout(Tally, tmp_path, fleet.address, num_samples=3)
+    (tmp_path / "enough").touch()
+    with bout.fitting() as future:
+        bout.assert_exact(future.result(timeout=90))
+    assert noticed not in {one["worker"] for one in bout.events("TrialStarted")}
+    assert not bout.losses
+
+
+def test_the_death_of_a_worker_with_notice_counts_as_no_loss(
+    fleet: Fleet, client: Client, tmp_path: Path
+) -> None:
+    fleet.keep(1)
+    bout = Bout(save_rarely, tmp_path, fleet.address, space={"asks": False})
+    with bout.fitting() as future:
+        until(lambda: len(computed(tmp_path)) >= 10)
+        assert give_notice(fleet, "--all", "--in", "600") == 0
+        kill(fleet.workers.pop())
+        until(lambda: bout.losses)
+        bout.go()
+        fleet.keep(1)
+        results = future.result(timeout=90)
+    bout.assert_exact(results)
+    assert not bout.losses[0]["charged"]
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_a_function_that_asks_repeats_at_most_one_step_after_sigterm_to_its_nanny(
+    fleet: Fleet, client: Client, tmp_path: Path, isolation: str
+) -> None:
+    fleet.keep(0)
+    process, address = add_and_meet(fleet, client, nanny=True)
+    bout = Bout(save_rarely, tmp_path, fleet.address, space={"asks": True}, isolation=isolation)
+    with bout.fitting() as future:
+        until(lambda: len(computed(tmp_path)) >= 71)
+        fleet.keep(2)
+        process.send_signal(signal.SIGTERM)
+        until(lambda: bout.losses)
+        bout.go()
+        results = future.result(timeout=90)
+    kill(process)
+    bout.assert_exact(results)
+    assert_moved(bout, address)
+    assert repeated(tmp_path) <= 1
+
+
+def test_a_notice_to_an_unknown_worker_is_refused_with_those_that_exist(
+    fleet: Fleet, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet.keep(1)
+    assert give_notice(fleet, "--worker", "nowhere", "--in", "9") == 2
+    assert f"got ['nowhere']. It has: {next(iter(client.scheduler_info()['workers']))}" in (
+        capsys.readouterr().err
+    )
+    assert give_notice(fleet, "--host", "nowhere", "--in", "9") == 2
+    assert "no worker of the cluster has taken the notice" in capsys.readouterr().err

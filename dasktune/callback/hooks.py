@@ -11,6 +11,7 @@ from dasktune.experiment import ExperimentMachine, HandleResult
 from dasktune.trial import events
 from dasktune.trial.actions import FinishTrial
 from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
+from dasktune.trial.rows.trial_history import History
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
@@ -44,7 +45,7 @@ class Hook:
     def kept(self) -> Hook:
         """Return the call with a copy of the trial, which later events do not change."""
         past = copy(self.trial)
-        past.history = past.history[-1:]
+        past.history = History(past.history[-1:])
         past.checkpoints = past.checkpoints[-1:]
         past.errors = past.errors[-1:]
         return replace(self, trial=past)

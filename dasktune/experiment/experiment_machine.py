@@ -43,6 +43,7 @@ from dasktune.experiment.recorded_decisions import RecordedDecisions
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.experiment.trial_actions import Fail
 from dasktune.experiment.trial_index import apply_resources, is_current
+from dasktune.experiment.trial_state import StoredHistories
 from dasktune.schedulers.decision import Command, Continue, Decision, Exploit, Pause, Resize, Stop
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.search.search_algorithm import SearchAlgorithm
@@ -62,6 +63,8 @@ from dasktune.trial.actions import (
     UnpauseTrial,
     YieldTrial,
 )
+from dasktune.trial.metrics import score
+from dasktune.trial.rows.row_blocks import IN_MEMORY, BlockStore
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import NO_STATUS_LOG, Trial
 
@@ -108,6 +111,8 @@ class ExperimentMachine:
         All other stop criteria, called once for each result.
     seed : SeedSequence
         Seeds the names of the trials and the scheduler.
+    blocks : BlockStore, default=IN_MEMORY
+        Keeps the older results of the trials.
 
     Attributes
     ----------
@@ -135,10 +140,14 @@ class ExperimentMachine:
         criteria: Stopper,
         stopper: Stopper,
         seed: SeedSequence,
+        blocks: BlockStore = IN_MEMORY,
     ) -> None:
         for_names, for_scheduler = seed.spawn(2)
         prefix = f"{int(default_rng(for_names).integers(16**5)):05x}"
         self.settings = settings
+        self._blocks = blocks
+        #: The objective whose best score each trial keeps; None without one, or with several.
+        self._goal = (settings.metric, settings.mode) if settings.metric and settings.mode else None
         self.search = search
         self.scheduler = scheduler
         self.state = ExperimentState(prefix=prefix)
@@ -380,7 +389,7 @@ class ExperimentMachine:
             self._add(event)
 
     def _add(self, event: events.Suggested | events.TrialAddRequested) -> None:
-        trial = user_requests.new_trial(event)
+        trial = user_requests.new_trial(event, self._blocks)
         self.trial_index.add(trial)
         self._commands.extend(self.scheduler.on_trial_add(trial) or ())
         if self.state.stop_reason:
@@ -404,6 +413,10 @@ class ExperimentMachine:
         # A result that the worker sent before it received the pause of an exploit belongs to the
         # trial's former history: it is not recorded.
         is_new = trial.cloned_in < trial.incarnation and record(trial, result)
+        if is_new and self._goal is not None:
+            points = score(result, *self._goal)
+            if points is not None and (trial.best_score is None or points > trial.best_score):
+                trial.best_score = points
         self._clear_suspicion(trial)
         if trial.status not in _DECIDABLE:
             self._on_time(event.time)
@@ -575,10 +588,16 @@ class ExperimentMachine:
         if was_final:
             self._commands.extend(self.scheduler.on_trial_add(trial) or ())
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, *, rows: bool = True) -> dict[str, Any]:
         """Return the state of the experiment and of its policies.
 
         Later events do not change what is returned.
+
+        Parameters
+        ----------
+        rows : bool, default=True
+            Whether the states of the trials have all of their results. Without them,
+            :meth:`load_state_dict` needs `histories`.
 
         Returns
         -------
@@ -588,23 +607,25 @@ class ExperimentMachine:
         return {
             "exploits": list(self.exploits.rows),
             "policies": self._policies.state_dict(),
-            **self.state.state_dict(),
+            **self.state.state_dict(rows=rows),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], histories: StoredHistories | None = None) -> None:
         """Restore what :meth:`state_dict` returned; call it before the first event.
 
         Parameters
         ----------
         state : mapping
             The state.
+        histories : callable, optional
+            ``histories(trial_id)`` returns the results of a trial whose state has only the last.
 
         Raises
         ------
         ConfigError
             If a policy is set up so differently that it cannot continue from its state.
         """
-        self.state.load_state_dict(state)
+        self.state.load_state_dict(state, histories, self._blocks)
         self.exploits.rows = list(state["exploits"])
         self._checkpoints.recount()
         self._policies.load_state_dict(state["policies"], self.trials)

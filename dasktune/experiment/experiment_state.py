@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dasktune.experiment.trial_index import TrialIndex
+from dasktune.experiment.trial_state import StoredHistories
+from dasktune.trial.rows.row_blocks import IN_MEMORY, BlockStore
 from dasktune.trial.trial import Trial
 
 __all__ = ["ExperimentState"]
@@ -79,8 +81,8 @@ class ExperimentState:
         self.stop_reason = ""
         self.first_failed = None
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return plain values for a snapshot."""
+    def state_dict(self, *, rows: bool = True) -> dict[str, Any]:
+        """Return plain values for a snapshot, with or without all results of the trials."""
         return {
             "stop_reason": self.stop_reason,
             "first_error": None if self.first_failed is None else self.first_failed.trial_id,
@@ -92,11 +94,24 @@ class ExperimentState:
             "priority": self.priority,
             "yields_after": self.yields_after,
             "session": self.session,
-            **self.trial_index.state_dict(),
+            **self.trial_index.state_dict(rows=rows),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned."""
+    def load_state_dict(
+        self,
+        state: Mapping[str, Any],
+        histories: StoredHistories | None = None,
+        blocks: BlockStore = IN_MEMORY,
+    ) -> None:
+        """Restore what :meth:`state_dict` returned.
+
+        Parameters
+        ----------
+        state : mapping
+            The state.
+        histories, blocks
+            As for :func:`~dasktune.experiment.trial_state.trial_from_state`.
+        """
         self.prefix = state["prefix"]
         self.search_finished = state["search_finished"]
         self.search_waits = state["search_waits"]
@@ -105,6 +120,6 @@ class ExperimentState:
         self.weight, self.priority = state.get("weight"), state.get("priority")
         self.yields_after = state.get("yields_after")
         self.session = state.get("session", 0)
-        self.trial_index.load_state_dict(state)
+        self.trial_index.load_state_dict(state, histories, blocks)
         self.stop_reason = state["stop_reason"]
         self.first_failed = self.trial_index.trials.get(state["first_error"])

@@ -45,7 +45,7 @@ def record(trial: Trial, result: dict[str, Any]) -> bool:
     trial : Trial
         The trial that reported it.
     result : dict
-        Flat metrics. The history keeps this dict, not a copy.
+        Flat metrics. The history keeps this dict, not a copy, until it is packed.
 
     Returns
     -------
@@ -53,16 +53,7 @@ def record(trial: Trial, result: dict[str, Any]) -> bool:
         False for an iteration that the trial had reported before. The result then replaces that
         row, if the history has it.
     """
-    iteration = int(result["training_iteration"])
-    history = trial.history
-    if not history or iteration > trial.last_iteration:
-        trial.rows[iteration] = len(history)
-        history.append(result)
-        return True
-    row = trial.rows.get(iteration)
-    if row is not None:
-        history[row] = result
-    return False
+    return trial.history.record(result)
 
 
 class Policies:

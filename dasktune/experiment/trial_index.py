@@ -20,9 +20,11 @@ from itertools import pairwise, takewhile
 from typing import Any
 
 from dasktune.errors import InvalidTransition
-from dasktune.experiment.trial_state import trial_from_state, trial_state
+from dasktune.experiment.trial_state import StoredHistories, trial_from_state, trial_state
 from dasktune.trial.actions import ChangeRequest, ResizeTrial, TrialAction
 from dasktune.trial.events import TrialEvent
+from dasktune.trial.result_keys import TRAINING_ITERATION
+from dasktune.trial.rows.row_blocks import IN_MEMORY, BlockStore
 from dasktune.trial.status import TRANSITIONS, PublicStatus, TrialStatus
 from dasktune.trial.trial import Trial
 
@@ -128,17 +130,37 @@ class TrialIndex:
         elif status.is_active:
             yield self.active
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return all trials and the order of those that wait."""
+    def state_dict(self, *, rows: bool = True) -> dict[str, Any]:
+        """Return all trials and the order of those that wait.
+
+        Parameters
+        ----------
+        rows : bool, default=True
+            Whether the states of the trials have all of their results.
+        """
         return {
-            "trials": [trial_state(trial) for trial in self.trials.values()],
+            "trials": [trial_state(trial, rows=rows) for trial in self.trials.values()],
             "pending": list(self.pending),
             "paused": list(self.paused),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Add the trials that :meth:`state_dict` returned; the index must be empty."""
-        for trial in map(trial_from_state, state["trials"]):
+    def load_state_dict(
+        self,
+        state: Mapping[str, Any],
+        histories: StoredHistories | None = None,
+        blocks: BlockStore = IN_MEMORY,
+    ) -> None:
+        """Add the trials that :meth:`state_dict` returned; the index must be empty.
+
+        Parameters
+        ----------
+        state : mapping
+            The state.
+        histories, blocks
+            As for :func:`~dasktune.experiment.trial_state.trial_from_state`.
+        """
+        for one in state["trials"]:
+            trial = trial_from_state(one, histories, blocks)
             self.trials[trial.trial_id] = trial
             self._counts[trial.status] += 1
             self.num_added += trial.added
@@ -216,8 +238,8 @@ def _invariants(index: TrialIndex, trial: Trial) -> Iterator[tuple[bool, str]]:
     yield (key in index.active) == status.is_active, "active index is wrong"
     yield not trial.awaiting_seq or status is TrialStatus.RUNNING, "awaits but does not run"
     yield not status.is_active or trial.incarnation > 0, "active without an incarnation"
-    yield len(trial.rows) == len(trial.history), "not one row per iteration"
-    yield _increasing(list(trial.rows)), "history is out of order"
+    newest = [row[TRAINING_ITERATION] for row in trial.history.newest]
+    yield _increasing(newest), "history is out of order"
     numbers = [record.index for record in trial.checkpoints]
     if trial.memory is not None:
         numbers.append(trial.memory.index)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from dasktune.errors import StorageError
@@ -10,10 +10,15 @@ from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import ErrorInfo
 from dasktune.trial.names import is_one_name
 from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.rows.row_blocks import IN_MEMORY, BlockStore
+from dasktune.trial.rows.trial_history import History, StoredRows
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import NO_STATUS_LOG, Trial
 
-__all__ = ["trial_from_state", "trial_state"]
+__all__ = ["StoredHistories", "trial_from_state", "trial_state"]
+
+#: Returns the results of a trial that preceded the state, by the trial's id.
+StoredHistories = Callable[[str], History]
 
 #: Attributes with plain values.
 _PLAIN = (
@@ -40,19 +45,22 @@ _PLAIN = (
     "held_at",
     "cloned_in",
     "stopped_early",
+    "best_score",
 )
 
 #: Attributes that snapshots of older versions do not have.
-_ADDED_LATER: Final = {"name": "", "dirname": ""}
+_ADDED_LATER: Final = {"name": "", "dirname": "", "best_score": None}
 
 
-def trial_state(trial: Trial) -> dict[str, Any]:
+def trial_state(trial: Trial, *, rows: bool = True) -> dict[str, Any]:
     """Return a trial as plain values, without its status log, which only error messages use.
 
     Parameters
     ----------
     trial : Trial
         Later changes of the trial do not change what is returned.
+    rows : bool, default=True
+        Whether the state has all results. Otherwise it has their number and the last one.
 
     Returns
     -------
@@ -66,7 +74,7 @@ def trial_state(trial: Trial) -> dict[str, Any]:
         "first_resources": None if first is None else first.to_json(),
         "status": trial.status.value,
         "progress_at_loss": list(trial.progress_at_loss),
-        "history": list(trial.history),
+        **_history_state(trial.history, rows=rows),
         "checkpoints": [record.to_json() for record in trial.checkpoints],
         "memory": _record_state(trial.memory),
         "origin": _record_state(trial.origin),
@@ -77,18 +85,26 @@ def trial_state(trial: Trial) -> dict[str, Any]:
     }
 
 
-def trial_from_state(state: Mapping[str, Any]) -> Trial:
+def trial_from_state(
+    state: Mapping[str, Any], histories: StoredHistories | None = None, blocks: BlockStore = IN_MEMORY
+) -> Trial:
     """Return the trial that :func:`trial_state` has turned into plain values.
 
     Parameters
     ----------
     state : mapping
         The return value of :func:`trial_state`, possibly read from a snapshot.
+    histories : callable, optional
+        ``histories(trial_id)`` returns the trial's results up to the state, if the state has only
+        the last one. It is called when they are needed, in any thread.
+    blocks : BlockStore, default=IN_MEMORY
+        Keeps the older results of the trial.
 
     Raises
     ------
     StorageError
-        If the trial's name is a path that leads out of the experiment's directory.
+        If the trial's name is a path that leads out of the experiment's directory. Later, when its
+        results are read, if they are others than the state says.
     """
     state = {**_ADDED_LATER, **state}
     for name in (state["trial_id"], state["dirname"] or "-"):
@@ -102,7 +118,7 @@ def trial_from_state(state: Mapping[str, Any]) -> Trial:
         first_resources=None if first is None else PlacementGroupFactory.from_json(first),
         status=TrialStatus(state["status"]),
         progress_at_loss=(checkpoints, losses),
-        history=list(state["history"]),
+        history=_history(state, histories, blocks),
         checkpoints=[CheckpointRecord.from_json(record) for record in state["checkpoints"]],
         memory=_record(state["memory"]),
         origin=_record(state["origin"]),
@@ -111,10 +127,34 @@ def trial_from_state(state: Mapping[str, Any]) -> Trial:
         ancestry=tuple(state["ancestry"]),
         errors=[ErrorInfo(**error) for error in state["errors"]],
     )
-    trial.rows = {int(row["training_iteration"]): at for at, row in enumerate(trial.history)}
     if trial.status.is_final:
         trial.status_log = NO_STATUS_LOG
     return trial
+
+
+def _history_state(history: History, *, rows: bool) -> dict[str, Any]:
+    if rows or not history:
+        return {"history": list(history)}
+    return {"num_results": len(history), "last_result": history[-1]}
+
+
+def _history(state: Mapping[str, Any], histories: StoredHistories | None, blocks: BlockStore) -> History:
+    if "history" in state:
+        return History(state["history"], store=blocks)
+    trial_id, number, last = state["trial_id"], state["num_results"], state["last_result"]
+    if histories is None:
+        raise StorageError(f"the state of trial {trial_id} has no results, and nothing to read them from")
+
+    def read() -> History:
+        found = histories(trial_id)
+        if len(found) != number:
+            raise StorageError(
+                f"trial {trial_id} has {len(found)} results in the journal and had {number} when its "
+                "state was saved: the journal is damaged"
+            )
+        return found
+
+    return History([last], store=blocks, stored=StoredRows(number - 1, read))
 
 
 def _record_state(record: CheckpointRecord | None) -> dict[str, Any] | None:

@@ -9,6 +9,8 @@ from dasktune.trial.events import (
     TrialPauseRequested,
     TrialUnpauseRequested,
 )
+from dasktune.trial.rows.row_blocks import IN_MEMORY, BlockStore
+from dasktune.trial.rows.trial_history import History
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial, new_status_log
 
@@ -74,18 +76,24 @@ def checkpoint_action(trial: Trial) -> CheckpointTrial | None:
     return CheckpointTrial(trial_id=trial.trial_id, incarnation=trial.incarnation)
 
 
-def new_trial(event: Suggested | TrialAddRequested) -> Trial:
+def new_trial(event: Suggested | TrialAddRequested, blocks: BlockStore = IN_MEMORY) -> Trial:
     """Return the trial that an event adds.
 
     Parameters
     ----------
     event : Suggested or TrialAddRequested
         An event with a configuration.
+    blocks : BlockStore, default=IN_MEMORY
+        Keeps the older results of the trial.
     """
     assert event.config is not None, "a trial is added only with a configuration"
     assert event.resources is not None, "an event has resources exactly if it has a configuration"
     trial = Trial(
-        trial_id=event.trial_id, config=event.config, resources=event.resources, pickled=event.pickled
+        trial_id=event.trial_id,
+        config=event.config,
+        resources=event.resources,
+        pickled=event.pickled,
+        history=History(store=blocks),
     )
     if isinstance(event, TrialAddRequested):
         trial.tag, trial.added = _ADDED, True
@@ -109,5 +117,5 @@ def reset_trial(trial: Trial, *, fresh: bool) -> None:
     trial.status_log = new_status_log()
     if fresh:
         trial.resources, trial.first_resources = trial.base_resources, None
-        trial.history, trial.rows, trial.errors = [], {}, []
-        trial.started_at, trial.ancestry = None, ()
+        trial.history, trial.errors = History(store=trial.history.store), []
+        trial.best_score, trial.started_at, trial.ancestry = None, None, ()

@@ -90,7 +90,7 @@ class ProgressObserver:
         self._now = event.time
         self._trial_counts.total = experiment.total_trials
         if self._started is None:
-            self._begin()
+            self._begin(experiment)
         else:
             self._trial_counts.update(event, handled)
             for line in self._trial_lines(display, event, handled, experiment):
@@ -117,8 +117,8 @@ class ProgressObserver:
             except Exception:
                 logger.debug("the display could not be closed", exc_info=True)
 
-    def _begin(self) -> None:
-        self._trial_counts.load()
+    def _begin(self, experiment: ExperimentMachine) -> None:
+        self._trial_counts.load((experiment.settings.metric, experiment.settings.mode))
         self._started = self._now
         self._finished_before = self._progress().finished
 

@@ -100,11 +100,23 @@ class TrialCounts(TrialViews):
         """The number of trials with a failure."""
         return len(self._failed)
 
-    def load(self) -> None:
-        """Count the trials and results that exist already. Costs O(results); call it once."""
+    def load(self, goal: tuple[str | None, str | None] = (None, None)) -> None:
+        """Count the trials and results that exist already; call it once.
+
+        Parameters
+        ----------
+        goal : pair of str or None, default=(None, None)
+            The metric and the mode of the scores that the trials keep. If they are those of these
+            counts, results that would have to be read from the journal are not read.
+        """
         for trial in self._trials.values():
-            for row in trial.history:
-                self._count(trial.trial_id, row)
+            history = trial.history
+            if trial.best_score is None or goal != (self.metric, self.mode) or history.is_at_hand:
+                for row in history:
+                    self._count(trial.trial_id, row)
+            else:
+                self.results += len(history)
+                self._count_score(trial.trial_id, trial.best_score)
             self._update_trial(trial)
 
     def update(self, event: ExperimentEvent, handled: HandleResult) -> None:
@@ -168,7 +180,9 @@ class TrialCounts(TrialViews):
 
     def _count(self, trial_id: str, row: Mapping[str, Any]) -> None:
         self.results += 1
-        points = self._score(row)
+        self._count_score(trial_id, self._score(row))
+
+    def _count_score(self, trial_id: str, points: float | None) -> None:
         if points is None or points <= self._scores.get(trial_id, -inf):
             return
         self._scores[trial_id] = points

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from itertools import islice
+from threading import Lock
 from typing import Any, Final
 
 from dasktune.errors import StorageError
@@ -16,8 +18,9 @@ from dasktune.experiment.failures import clear_suspicion, count_failure, count_l
 from dasktune.experiment.policies import record as append_result
 from dasktune.experiment.trial_index import apply_resources, is_current
 from dasktune.experiment.trial_state import trial_from_state
-from dasktune.experiment.user_requests import reset_trial
+from dasktune.experiment.user_requests import new_trial, reset_trial
 from dasktune.storage.experiment.tuner_json import TunerFile
+from dasktune.storage.fs.spill_file import SpillFile
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import JournalReader, check_journal_exists
 from dasktune.storage.journal.snapshots import Snapshots
@@ -25,10 +28,12 @@ from dasktune.trial import actions, events
 from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.journal_codec import decode_actions, decode_event
 from dasktune.trial.retention import Retention
+from dasktune.trial.rows.row_blocks import IN_MEMORY, BlockStore
+from dasktune.trial.rows.trial_history import History
 from dasktune.trial.status import TRANSITIONS
 from dasktune.trial.trial import Trial
 
-__all__ = ["apply_records", "load_trials", "retention_of"]
+__all__ = ["JournalHistories", "apply_records", "load_trials", "retention_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +64,7 @@ def load_trials(storage: Storage) -> list[Trial]:
     """
     check_journal_exists(storage, may_be_new=True)
     trials, start = _newest(storage)
-    apply_records(trials, JournalReader(storage, start=start))
+    apply_records(trials, JournalReader(storage, start=start), SpillFile())
     return list(trials.values())
 
 
@@ -67,7 +72,8 @@ def _newest(storage: Storage) -> tuple[dict[str, Trial], int]:
     """Return the trials of the newest readable snapshot, and its position in the journal."""
     for snapshot in Snapshots(storage).newest_first():
         try:
-            trials = [trial_from_state(state) for state in snapshot.state["trials"]]
+            histories, blocks = JournalHistories(storage, snapshot.position), SpillFile()
+            trials = [trial_from_state(one, histories, blocks) for one in snapshot.state["trials"]]
         except (StorageError, *_MALFORMED) as error:
             # The journal has everything: a snapshot only saves time.
             logger.warning("ignoring an unreadable snapshot of %s: %r", storage, error)
@@ -94,7 +100,50 @@ def retention_of(storage: Storage) -> Retention:
     return Retention(number, attribute, order or "max")
 
 
-def apply_records(trials: dict[str, Trial], records: Iterable[Record]) -> None:
+class JournalHistories:
+    """Reads the results of all trials from the journal when those of the first one are needed.
+
+    Parameters
+    ----------
+    storage : Storage
+        The experiment's directory.
+    position : int
+        Number of records to read.
+    """
+
+    def __init__(self, storage: Storage, position: int) -> None:
+        self._storage, self._position = storage, position
+        #: Any thread may ask. The first one reads the journal, and others wait.
+        self._lock = Lock()
+        self._trials: dict[str, Trial] | None = None
+
+    def __call__(self, trial_id: str) -> History:
+        """Return the results of a trial.
+
+        Parameters
+        ----------
+        trial_id : str
+            The trial.
+
+        Raises
+        ------
+        StorageError
+            If the journal is damaged or cannot be read.
+        """
+        with self._lock:
+            if self._trials is None:
+                logger.info("reading the results of %s from its journal", self._storage)
+                trials: dict[str, Trial] = {}
+                reader = islice(JournalReader(self._storage), self._position)
+                apply_records(trials, reader, SpillFile())
+                self._trials = trials
+        trial = self._trials.get(trial_id)
+        return History() if trial is None else trial.history
+
+
+def apply_records(
+    trials: dict[str, Trial], records: Iterable[Record], blocks: BlockStore = IN_MEMORY
+) -> None:
     """Bring trials up to date with the records of a journal.
 
     Parameters
@@ -103,6 +152,8 @@ def apply_records(trials: dict[str, Trial], records: Iterable[Record]) -> None:
         The trials before the first record, by id; they are changed, and new ones are added.
     records : iterable of mapping
         The records, in order.
+    blocks : BlockStore, default=IN_MEMORY
+        Keeps the older results of new trials.
 
     Raises
     ------
@@ -111,18 +162,18 @@ def apply_records(trials: dict[str, Trial], records: Iterable[Record]) -> None:
     """
     for record in records:
         try:
-            _apply(trials, record)
+            _apply(trials, record, blocks)
         except _MALFORMED as error:
             raise StorageError(f"malformed record {str(record)[:200]}: {error!r}") from error
 
 
-def _apply(trials: dict[str, Trial], record: Record) -> None:
+def _apply(trials: dict[str, Trial], record: Record, blocks: BlockStore) -> None:
     event = decode_event(record)
     match event:
         case None:  # an event of a newer version
             pass
         case events.Suggested(config=dict()) | events.TrialAddRequested():
-            trials[event.trial_id] = _new_trial(event)
+            trials[event.trial_id] = new_trial(event, blocks)
         case events.CheckpointStored():
             _keep(trials[event.trial_id], event.checkpoint)
         case events.TrialEvent():
@@ -141,19 +192,6 @@ def _apply(trials: dict[str, Trial], record: Record) -> None:
                 _forget({action.trial_id: trials[action.trial_id]}, action.checkpoint.path)
         elif isinstance(action, actions.TrialAction):
             _apply_action(trials[action.trial_id], action, float(record["time"]))
-
-
-def _new_trial(event: events.Suggested | events.TrialAddRequested) -> Trial:
-    assert event.config is not None
-    assert event.resources is not None
-    trial = Trial(
-        trial_id=event.trial_id, config=event.config, resources=event.resources, pickled=event.pickled
-    )
-    if isinstance(event, events.Suggested):
-        trial.tag, trial.name, trial.dirname = event.tag, event.name, event.dirname
-    else:
-        trial.tag, trial.added = "added", True
-    return trial
 
 
 def _apply_event(trial: Trial, event: events.TrialEvent) -> None:

@@ -67,9 +67,10 @@ class Result:
         The trial's ID, unique within the experiment.
     config : dict
         The trial's configuration.
-    history : list of dict
+    history : sequence of dict
         The reported results, flat (nested names joined by ``/``), one for each
-        ``training_iteration``.
+        ``training_iteration``. It is a list, or from 128 results on a sequence that is equal to a
+        list of them and takes less memory.
     status : PublicStatus
         The trial's status when the experiment ended.
     path : str
@@ -105,7 +106,7 @@ class Result:
 
     trial_id: str
     config: dict[str, Any]
-    history: list[dict[str, Any]]
+    history: Sequence[dict[str, Any]]
     status: PublicStatus
     path: str
     error: TrialError | None = None
@@ -131,7 +132,7 @@ class Result:
         return cls(
             trial_id=trial.trial_id,
             config=trial.config,
-            history=trial.history,
+            history=trial.history if trial.history.is_packed else list(trial.history),
             status=trial.public_status,
             path=path,
             error=_error_of(trial),

@@ -31,6 +31,7 @@ from dasktune.stopper import (
     TimeoutStopper,
     as_stopper,
 )
+from dasktune.storage.fs.spill_file import SpillFile
 from dasktune.trainable.api.binding import default_resources
 from dasktune.trial.resources import PlacementGroupFactory
 
@@ -101,6 +102,7 @@ def build_experiment(
         criteria=criteria,
         stopper=stopper,
         seed=running,
+        blocks=SpillFile(),
     )
 
 

@@ -176,7 +176,7 @@ class StorePort(Protocol):
     def write_policy(self, trial_dir: str, rows: Sequence[Sequence[Any]], ancestry: Sequence[int]) -> None:
         """Write the experiment's exploits, and the indices of the exploits that led to a trial."""
 
-    def save_snapshot(self, capture: Callable[[], dict[str, Any]]) -> None:
+    def save_snapshot(self, capture: Callable[..., dict[str, Any]]) -> None:
         """Write the state after all records so far, once these are durable."""
 
     @property

@@ -403,9 +403,9 @@ class TrialRunner:
     def _take_snapshot(self) -> None:
         self._store.save_snapshot(self._state)
 
-    def _state(self) -> dict[str, Any]:
+    def _state(self, *, rows: bool = True) -> dict[str, Any]:
         callbacks = self._callbacks.state_dict() if self._callbacks else {}
-        return {**self.experiment.state_dict(), **callbacks}
+        return {**self.experiment.state_dict(rows=rows), **callbacks}
 
     def _start_ready(self) -> bool:
         """Start trials for a short time, and return whether more may be ready to start."""

@@ -68,7 +68,7 @@ class MemoryStore:
         self.policies = [list(row) for row in rows]
         self.ancestries[trial_dir] = tuple(ancestry)
 
-    def save_snapshot(self, capture: Callable[[], dict[str, Any]]) -> None:
+    def save_snapshot(self, capture: Callable[..., dict[str, Any]]) -> None:
         """Keep the experiment's state as the text that a file would hold."""
         self.snapshots[len(self._lines)] = encode(capture())
 

@@ -251,7 +251,6 @@ class SchedulerDrill:
             return
         row = self._row(trial, trial.last_iteration + 1)
         is_milestone = reached(self.scheduler.next_milestones(trial), row)
-        trial.rows[len(trial.history) + 1] = len(trial.history)
         trial.history.append(row)
         decision = self.scheduler.on_trial_result(trial, row)
         continues = not isinstance(
@@ -277,8 +276,7 @@ class SchedulerDrill:
         assert not donor.status.is_final, f"{donor} has ended and is cloned"
         trial.config = exploit.config
         if exploit.iteration is not None:
-            while trial.last_iteration > exploit.iteration:
-                trial.history.pop()
+            trial.history.cut_back(exploit.iteration)
         self.scheduler.on_trial_exploit(trial, donor)
 
     def _end(self, trial: Trial, *, failed: bool = False) -> None:

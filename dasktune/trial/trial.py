@@ -9,6 +9,7 @@ from typing import Any
 from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import ErrorInfo
 from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.rows.trial_history import History
 from dasktune.trial.status import PublicStatus, TrialStatus
 
 __all__ = ["NO_STATUS_LOG", "STATUS_LOG_LENGTH", "Trial", "new_status_log"]
@@ -65,9 +66,9 @@ class Trial:
     #: Address of the trial's worker, or of the last one.
     worker: str = ""
     #: Results in order, one row for each ``training_iteration``.
-    history: list[dict[str, Any]] = field(default_factory=list, repr=False)
-    #: ``training_iteration`` -> index in `history`.
-    rows: dict[int, int] = field(default_factory=dict, repr=False)
+    history: History = field(default_factory=History, repr=False)
+    #: The best score of all its results; None without one, and unless there is one objective.
+    best_score: float | None = None
     #: Checkpoints that retention keeps, oldest first; the last one is the newest.
     checkpoints: list[CheckpointRecord] = field(default_factory=list, repr=False)
     #: A newer checkpoint, in the memory of the workers.

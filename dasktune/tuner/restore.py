@@ -29,6 +29,7 @@ from dasktune.config.resume_config import ResumeConfig, ResumeType
 from dasktune.errors import StorageError, check
 from dasktune.experiment import ExperimentMachine
 from dasktune.registry import get_trainable
+from dasktune.results.journal_trials import JournalHistories
 from dasktune.runner import TrialRunner
 from dasktune.runner.build import build_callbacks, build_experiment
 from dasktune.runner.replay import replay
@@ -205,7 +206,7 @@ class RestoredExperiment:
             )
             assert callbacks is not None  # without callbacks no event is missed
             callbacks.on_end(self.experiment)
-            state = {**self.experiment.state_dict(), **callbacks.state_dict()}
+            state = {**self.experiment.state_dict(rows=False), **callbacks.state_dict()}
             snapshot = Snapshot(self.end.epoch, self.end.position, state, self.end.journal)
             Snapshots(self.storage).write(snapshot)
 
@@ -360,9 +361,9 @@ def restore_experiment(
     run = run if run_config is None else with_score_order(run_config, tune)
     setup = setup_of(tune, run, space)
     if tune_config is not None or run_config is not None:
-        state = experiment.state_dict()
+        state, before = experiment.state_dict(rows=False), experiment.trials
         experiment = build_experiment(tune, run, space)
-        experiment.load_state_dict(state)
+        experiment.load_state_dict(state, lambda trial_id: before[trial_id].history)
     return RestoredExperiment(
         storage=storage,
         experiment=experiment,
@@ -433,7 +434,9 @@ def _replay(
         reader = JournalReader(storage, start=snapshot.position)
         try:
             if snapshot is not origin:
-                experiment.load_state_dict(_with_configs(snapshot.state, store, broken))
+                histories = JournalHistories(storage, snapshot.position)
+                state = _with_configs(snapshot.state, store, broken)
+                experiment.load_state_dict(state, histories)
             dropped = replay(experiment, reader, store.load_params, missed)
         except Exception as error:  # a damaged snapshot can cause any exception
             if snapshot is origin:

@@ -33,7 +33,6 @@ def facts(trial: Trial, *, lent: bool = False) -> dict[str, Any]:
     return {
         "config": encode(trial.config),
         "history": repr(trial.history),
-        "rows": trial.rows,
         "checkpoints": sorted(one.path for one in records if one.kind.value == "persistent"),
         "status": trial.status,
         "reason": trial.reason,

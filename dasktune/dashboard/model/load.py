@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import nan
 from typing import Any
 
@@ -164,7 +164,7 @@ def _timed(result: Result) -> Iterator[tuple[float, dict[str, Any]]]:
     yield times[-1], _end(result)
 
 
-def _times(rows: list[dict[str, Any]]) -> list[float]:
+def _times(rows: Sequence[dict[str, Any]]) -> list[float]:
     """Return when the rows of a trial were reported, from their time stamps."""
     last = number(rows[-1].get("timestamp")) or 0.0
     totals = [number(row.get("time_total_s")) or 0.0 for row in rows]

@@ -45,7 +45,7 @@ class NullStore:
     def write_policy(self, trial_dir: str, rows: Sequence[Sequence[Any]], ancestry: Sequence[int]) -> None:
         """Discard the exploits of a trial."""
 
-    def save_snapshot(self, capture: Callable[[], dict[str, Any]]) -> None:
+    def save_snapshot(self, capture: Callable[..., dict[str, Any]]) -> None:
         """Do nothing: there is no snapshot."""
 
     @property

@@ -249,7 +249,7 @@ class ExperimentStore:
         assert self._journal is not None
         return self._journal
 
-    def save_snapshot(self, capture: Callable[[], dict[str, Any]]) -> None:
+    def save_snapshot(self, capture: Callable[..., dict[str, Any]]) -> None:
         """Write the experiment's state in the background, when the journal is durable up to here.
 
         A failure is logged and has no other effect: the journal has everything.
@@ -257,11 +257,12 @@ class ExperimentStore:
         Parameters
         ----------
         capture : callable
-            Returns the state, of any values, which must not change any more.
+            ``capture(rows=False)`` returns the state, of any values, which must not change any
+            more. It needs no results that are in the journal.
         """
         begun = perf_counter()
         journal = self._writer()
-        self._snapshot = Snapshot(journal.epoch, self._appended, capture(), journal.identity)
+        self._snapshot = Snapshot(journal.epoch, self._appended, capture(rows=False), journal.identity)
         self._capture_seconds = perf_counter() - begun
 
     def _write_snapshot(self, snapshot: Snapshot) -> None:

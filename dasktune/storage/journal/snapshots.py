@@ -29,8 +29,11 @@ __all__ = ["DIRECTORY", "Snapshot", "Snapshots"]
 
 logger = logging.getLogger(__name__)
 
-#: Version of the format.
-FORMAT: Final = 1
+#: Version of the format. In format 1 the states of trials have all results. Since format 2 they
+#: have the number of results and the last one; the others are in the journal.
+FORMAT: Final = 2
+#: Versions that are read.
+_READ: Final = (1, 2)
 #: Directory of the snapshots, below the experiment's.
 DIRECTORY: Final = "snapshots"
 #: Number of snapshots that are kept, since the newest one may be damaged.
@@ -134,7 +137,7 @@ class Snapshots:
         lines = self._storage.read_bytes(name).splitlines()
         try:
             head, *trials = map(decode, lines)
-            if head["format"] is True or head["format"] != FORMAT:
+            if head["format"] is True or head["format"] not in _READ:
                 raise StorageError(f"{name} has format {head['format']!r}, and this dasktune reads {FORMAT}")
             if (head["epoch"], head["position"], head["trials"]) != (epoch, position, len(trials)):
                 raise StorageError(f"{name} is incomplete, or belongs to another position")

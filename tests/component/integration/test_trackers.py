@@ -47,7 +47,7 @@ class Drive:
 
     def go_back(self, rows: int) -> None:
         self.settle()
-        del self.trial.history[rows:]
+        self.trial.history.cut_back(rows)
         self.log.on_restart()
 
     def settle(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from experiment_kit import Lab, bring, committed, goes_on, kinds
 
+from dasktune.errors import StorageError
 from dasktune.experiment.trial_state import trial_from_state, trial_state
 from dasktune.schedulers.decision import Continue, Pause, Stop
 from dasktune.search import STOPPED_EARLY
@@ -19,6 +20,7 @@ from dasktune.trial.events import (
 )
 from dasktune.trial.milestone import EVERY_RESULT
 from dasktune.trial.retention import Retention
+from dasktune.trial.rows.trial_history import History
 from dasktune.trial.status import TrialStatus
 
 NAN = float("nan")
@@ -67,7 +69,7 @@ def test_a_lost_message_costs_its_row_only():
     lab.result(trial, 1)
     lab.event(trial, ResultReported, metrics={"training_iteration": 2})
     assert goes_on(lab.result(trial, 3), trial)
-    assert list(trial.rows) == [1, 3]
+    assert [row["training_iteration"] for row in trial.history] == [1, 3]
 
 
 def test_what_a_past_incarnation_still_says_is_ignored():
@@ -330,7 +332,7 @@ def test_a_result_behind_the_newest_that_was_never_there_is_dropped():
     lab.lose(trial)
     lab.start(trial)
     assert goes_on(lab.result(trial, 3), trial)
-    assert list(trial.rows) == [2, 4]
+    assert [row["training_iteration"] for row in trial.history] == [2, 4]
 
 
 def test_the_first_new_result_after_a_restart_is_shown_to_everyone():
@@ -340,7 +342,7 @@ def test_the_first_new_result_after_a_restart_is_shown_to_everyone():
     lab.result(trial, 3)
     assert lab.search.results == lab.stopper.shown
     assert [iteration for _, iteration in lab.search.results] == [1, 2, 3]
-    assert list(trial.rows) == [1, 2, 3]
+    assert [row["training_iteration"] for row in trial.history] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("first", [0, -5])
@@ -349,7 +351,7 @@ def test_an_iteration_may_begin_anywhere(first: int):
     trial = lab.running()
     lab.result(trial, first)
     lab.result(trial, first + 1)
-    assert list(trial.rows) == [first, first + 1]
+    assert [row["training_iteration"] for row in trial.history] == [first, first + 1]
     assert len(lab.search.results) == 2
 
 
@@ -389,3 +391,30 @@ def test_a_trial_from_state_a_snapshot_from_before_there_were_names_has_none():
     trial = trial_from_state(state)
     assert (trial.name, trial.dirname) == ("", "")
     assert trial.folder == trial.trial_id
+
+
+def test_a_state_without_rows_has_their_number_and_the_last_one():
+    lab = Lab()
+    trial = lab.running()
+    for iteration in (1, 2, 3):
+        lab.result(trial, iteration, loss=iteration)
+    state = trial_state(trial, rows=False)
+    assert "history" not in state
+    assert (state["num_results"], state["last_result"]) == (3, trial.last_result)
+    again = trial_from_state(state, lambda trial_id: {trial.trial_id: trial.history}[trial_id])
+    assert again.last_result == trial.last_result
+    assert again.history == trial.history
+    assert trial_state(lab.add(), rows=False)["history"] == []
+
+
+def test_a_state_without_rows_needs_the_journal_that_it_belongs_to():
+    lab = Lab()
+    trial = lab.running()
+    for iteration in (1, 2):
+        lab.result(trial, iteration)
+    state = trial_state(trial, rows=False)
+    with pytest.raises(StorageError, match="nothing to read them from"):
+        trial_from_state(state)
+    other = trial_from_state(state, lambda trial_id: History([{"training_iteration": 1}]))
+    with pytest.raises(StorageError, match="has 1 results in the journal and had 2"):
+        list(other.history)

@@ -101,8 +101,8 @@ def test_a_trial_that_begins_anew_has_nothing_of_before():
     actions = reopen(lab, trial, fresh=True)
     assert kinds(actions) == ["ReopenTrial", "DeleteCheckpoint"]
     assert isinstance(actions[1], DeleteCheckpoint)
-    left = (trial.history, trial.rows, trial.checkpoints, trial.errors)
-    assert left == ([], {}, [], [])
+    left = (trial.history, trial.best_score, trial.checkpoints, trial.errors)
+    assert left == ([], None, [], [])
     start = lab.grant(trial)
     assert isinstance(start, StartTrial)
     # No directory is ever written to twice.

@@ -111,13 +111,8 @@ def test_an_answer_is_awaited_no_longer_once_the_status_has_changed():
     assert trial.awaiting_seq == 0
 
 
-def spoil_rows(trial: Trial) -> None:
-    trial.history.append({"training_iteration": 1})
-
-
 def spoil_order(trial: Trial) -> None:
-    trial.rows.update({2: 0, 1: 1})
-    trial.history.extend([{}, {}])
+    trial.history.extend({"training_iteration": number} for number in (2, 1))
 
 
 def spoil_checkpoints(trial: Trial) -> None:
@@ -140,7 +135,6 @@ def spoil_incarnation(trial: Trial) -> None:
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
-        (spoil_rows, "not one row per iteration"),
         (spoil_order, "history is out of order"),
         (spoil_checkpoints, "checkpoint numbers are out of order"),
         (spoil_answer, "awaits but does not run"),

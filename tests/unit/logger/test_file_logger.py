@@ -98,7 +98,7 @@ def test_a_trial_that_goes_back_has_its_file_written_anew(storage: Storage):
     for step in range(4):
         book.report(loss=step)
     book.settle()
-    del book.trial.history[2:]  # it became a clone
+    book.trial.history.cut_back(2)  # it became a clone
     book.log.on_restart()
     book.report(loss=20)
     book.settle()
@@ -109,7 +109,7 @@ def test_what_a_trial_computed_again_stands_in_the_file_at_its_end(storage: Stor
     book = Book(JsonLoggerCallback(), storage)
     book.report(loss=1)
     book.settle()
-    book.trial.history[0] = {**book.trial.history[0], "loss": 2}  # nobody is told of it
+    assert not book.trial.history.record({**book.trial.history[0], "loss": 2})
     book.end()
     assert [json.loads(line)["loss"] for line in book.read().splitlines()] == [2]
 

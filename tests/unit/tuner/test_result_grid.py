@@ -12,6 +12,7 @@ from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import ErrorInfo
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.retention import Retention
+from dasktune.trial.rows.trial_history import History
 from dasktune.trial.status import PublicStatus, TrialStatus
 from dasktune.trial.trial import Trial
 from dasktune.tuner.result_grid import NoResultError, Result, ResultGrid
@@ -31,10 +32,10 @@ def trial(trial_id, *losses, status=TrialStatus.TERMINATED, config=None, **chang
         config={"lr": 0.1} if config is None else config,
         resources=PlacementGroupFactory([{"CPU": 1}]),
         status=status,
-        history=[
+        history=History(
             {"loss": loss, "training_iteration": i, "pid": 7, "config/lr": 0.1}
             for i, loss in enumerate(losses, start=1)
-        ],
+        ),
         **changes,
     )
 
@@ -66,7 +67,7 @@ def test_a_result_tells_what_the_trial_did():
 
 def test_metrics_have_the_configuration_and_the_names_of_the_trial():
     one = trial("a", 0.5, config={"lr": 0.1, "net": {"depth": 3}}, tag="0_lr=0.1")
-    one.history[-1] = {"loss": 0.5, "eval/acc": 0.9}
+    one.history = History([{"loss": 0.5, "eval/acc": 0.9}])
     metrics = grid(one)[0].metrics
     assert metrics["config"] == {"lr": 0.1, "net": {"depth": 3}}
     assert (metrics["trial_id"], metrics["experiment_tag"]) == ("a", "0_lr=0.1")
@@ -78,7 +79,7 @@ def test_metrics_have_the_configuration_and_the_names_of_the_trial():
 
 def test_metrics_that_a_trial_has_reported_itself_stay():
     one = trial("a", 0.5, config={"lr": 0.1}, tag="0_lr=0.1")
-    one.history[-1] = {"config/lr": 7, "trial_id": "mine", "experiment_tag": "own"}
+    one.history = History([{"config/lr": 7, "trial_id": "mine", "experiment_tag": "own"}])
     metrics = grid(one)[0].metrics
     assert metrics == {"config/lr": 7, "trial_id": "mine", "experiment_tag": "own"}
     assert metrics["config"] == {"lr": 7}

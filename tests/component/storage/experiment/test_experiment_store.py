@@ -235,7 +235,7 @@ def test_a_superseded_driver_deletes_no_checkpoint(storage: Storage) -> None:
 
 def test_a_superseded_driver_writes_no_snapshot(storage: Storage) -> None:
     with superseded(storage) as store:
-        store.save_snapshot(lambda: {"trials": []})
+        store.save_snapshot(lambda rows: {"trials": []})
     assert storage.names("snapshots") == []
 
 

@@ -71,7 +71,7 @@ def test_without_a_journal_there_is_none(storage: Storage):
         (b"", "not enough values"),
         (b"{", "not a line of strict JSON"),
         (b"[]\n", "is not a snapshot"),
-        (b'{"format":7}\n', "has format 7, and this dasktune reads 1"),
+        (b'{"format":7}\n', "has format 7, and this dasktune reads 2"),
         (b'{"format":1,"epoch":1,"position":5,"trials":2,"state":{}}\n', "is incomplete"),
         (b'{"format":1,"epoch":1,"position":4,"trials":0,"state":{}}\n', "another position"),
         (b'{"format":1,"epoch":1,"position":5,"trials":0,"state":3}\n', "is not a snapshot"),

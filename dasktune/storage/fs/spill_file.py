@@ -1,0 +1,101 @@
+"""A temporary file for blocks of results that would take too much memory.
+
+The file is deleted while it is open, so that it is gone when the process ends, however that ends.
+It holds only what the journal has, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import weakref
+from struct import Struct
+from typing import Any, Final
+
+__all__ = ["SpillFile"]
+
+logger = logging.getLogger(__name__)
+
+#: Bytes of blocks that stay in memory before the file is used: more than a million results.
+_IN_MEMORY: Final = 64 * 1024**2
+_LENGTH: Final = Struct("<I")
+
+
+class SpillFile:
+    """Keeps blocks in memory up to a limit, and further ones in a temporary file.
+
+    One thread writes, and any thread may read. The directory is that of :mod:`tempfile`, which
+    ``TMPDIR`` changes. If the file cannot be written, the blocks stay in memory.
+
+    Parameters
+    ----------
+    limit : int, default=64 MiB
+        Bytes of blocks that stay in memory.
+
+    Examples
+    --------
+    >>> spill = SpillFile(limit=0)
+    >>> spill.read(spill.write(b"block"))
+    b'block'
+    """
+
+    def __init__(self, limit: int = _IN_MEMORY) -> None:
+        self._limit = limit
+        self._size = 0
+        self._descriptor = -1
+        self._end = 0
+        self._has_failed = False
+
+    def write(self, block: bytes) -> object:
+        """Keep a block, and return a handle for :meth:`read`: the block, or its place in the file.
+
+        Parameters
+        ----------
+        block : bytes
+            The block.
+        """
+        if self._size + len(block) <= self._limit or self._has_failed:
+            self._size += len(block)
+            return block
+        content = _LENGTH.pack(len(block)) + block
+        try:
+            self._open()
+            done = 0
+            while done < len(content):
+                done += os.pwrite(self._descriptor, content[done:], self._end + done)
+        except OSError as error:
+            self._has_failed = True
+            logger.warning(
+                "the driver cannot write older results into a temporary file in %s (%s) and keeps them in "
+                "memory. Set TMPDIR to a directory with room",
+                tempfile.gettempdir(),
+                error,
+            )
+            return block
+        handle, self._end = self._end, self._end + len(content)
+        return handle
+
+    def _open(self) -> None:
+        if self._descriptor < 0:
+            self._descriptor, path = tempfile.mkstemp(prefix="dasktune-results-")
+            weakref.finalize(self, os.close, self._descriptor)
+            os.unlink(path)
+
+    def read(self, handle: Any) -> bytes:
+        """Return a block.
+
+        Parameters
+        ----------
+        handle : object
+            The return value of :meth:`write`.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be read.
+        """
+        if isinstance(handle, bytes):
+            return handle
+        (length,) = _LENGTH.unpack(os.pread(self._descriptor, _LENGTH.size, handle))
+        return os.pread(self._descriptor, length, handle + _LENGTH.size)

@@ -1,0 +1,308 @@
+"""The results of one trial, of which only the newest ones take memory as Python objects.
+
+A trial may report millions of results. The newest ones are kept as they came. Older ones are packed
+into blocks of equal length, which a store keeps: in memory, in a file, or wherever it likes. A
+history that was restored begins with rows that stand in the journal and are read when they are
+needed.
+"""
+
+# The driver's thread changes a history, and any thread may read it. So everything that a reader
+# needs is in one tuple, `_parts`, which is replaced as a whole. Of its members only the newest rows
+# change: the list grows and shrinks at its end, and rows in it are replaced, each in one step. The
+# list of blocks only grows, and a reader knows how many of them precede its rows. So a reader sees
+# the history as it was at one moment.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, NamedTuple, overload
+
+from dasktune.trial.result_keys import TRAINING_ITERATION
+from dasktune.trial.rows.row_blocks import IN_MEMORY, BlockStore, pack_rows, unpack_rows
+
+__all__ = ["BLOCK_ROWS", "History", "StoredRows"]
+
+Row = dict[str, Any]
+
+#: Number of rows in a block. Up to twice as many rows of a trial are not packed.
+BLOCK_ROWS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """Rows that are elsewhere, and are read when they are needed.
+
+    Parameters
+    ----------
+    count : int
+        The number of rows.
+    read : callable
+        Returns a history that begins with these rows. Safe in any thread.
+    """
+
+    count: int
+    read: Callable[[], History]
+
+
+class _Parts(NamedTuple):
+    """All rows of a history, oldest first."""
+
+    stored: StoredRows
+    #: Handles of the blocks, or the rows of a block that cannot be packed. Only the first
+    #: `num_blocks` belong to the history.
+    blocks: list[Any]
+    num_blocks: int
+    #: The newest rows, as they came. Empty only if there is no row at all.
+    newest: list[Row]
+
+
+class History(Sequence[Row]):
+    """The results of one trial, oldest first: a sequence that is equal to a list of its rows.
+
+    Parameters
+    ----------
+    rows : iterable of dict, default=()
+        The first rows.
+    store : BlockStore, default=IN_MEMORY
+        Keeps the blocks of older rows.
+    stored : StoredRows, optional
+        Rows before `rows`, which must not be empty then.
+
+    Examples
+    --------
+    >>> history = History()
+    >>> [history.record({"training_iteration": number}) for number in (1, 2, 2)]
+    [True, True, False]
+    >>> history.cut_back(1)
+    >>> history == [{"training_iteration": 1}]
+    True
+    """
+
+    __slots__ = ("_newest", "_parts", "_recomputed", "_unpacked", "store")
+
+    def __init__(
+        self, rows: Iterable[Row] = (), *, store: BlockStore = IN_MEMORY, stored: StoredRows | None = None
+    ) -> None:
+        self.store = store
+        #: The last member of `_parts`, where most calls find all that they need.
+        self._newest: list[Row] = []
+        self._parts = _Parts(stored or StoredRows(0, History), [], 0, self._newest)
+        #: Rows that replace older ones with the same iteration. These are older than `_newest`.
+        self._recomputed: History | None = None
+        #: The last block that was unpacked to read a single row: its list, its number, its rows.
+        self._unpacked: tuple[list[Any], int, list[Row]] = ([], -1, [])
+        self.extend(rows)
+
+    # Changes, only in the driver's thread
+
+    def append(self, row: Row) -> None:
+        """Add a row; it is kept, not copied, until it is packed."""
+        newest = self._newest
+        newest.append(row)
+        if len(newest) >= 2 * BLOCK_ROWS:
+            self._pack()
+
+    def extend(self, rows: Iterable[Row]) -> None:
+        """Add rows."""
+        for row in rows:
+            self.append(row)
+
+    def record(self, row: Row) -> bool:
+        """Add a result, and return whether it is new.
+
+        Parameters
+        ----------
+        row : dict
+            A result with its ``training_iteration``.
+
+        Returns
+        -------
+        bool
+            False for an iteration that the trial had reported before. The result then replaces that
+            row, if the history has it.
+        """
+        newest, iteration = self._newest, int(row[TRAINING_ITERATION])
+        if not newest or iteration > int(newest[-1][TRAINING_ITERATION]):
+            self.append(row)
+            return True
+        if iteration < int(newest[0][TRAINING_ITERATION]):
+            if len(self) > len(newest):
+                self._recomputed = self._recomputed or History(store=self.store)
+                self._recomputed.append(row)
+            return False
+        for at, other in enumerate(newest):
+            if int(other[TRAINING_ITERATION]) == iteration:
+                newest[at] = row
+        return False
+
+    def cut_back(self, iteration: int) -> None:
+        """Remove the rows after an iteration.
+
+        Parameters
+        ----------
+        iteration : int
+            The last ``training_iteration`` that stays.
+        """
+        while self._newest and int(self._newest[-1].get(TRAINING_ITERATION, 0)) > iteration:
+            self._newest.pop()
+            if not self._newest:
+                self._unpack_last()
+
+    def _pack(self) -> None:
+        stored, blocks, number, newest = self._parts
+        rows, rest = newest[:BLOCK_ROWS], newest[BLOCK_ROWS:]
+        packed = pack_rows(rows)
+        blocks.append(rows if packed is None else self.store.write(packed))
+        self._set(_Parts(stored, blocks, number + 1, rest))
+
+    def _set(self, parts: _Parts) -> None:
+        self._parts, self._newest = parts, parts.newest
+
+    def _unpack_last(self) -> None:
+        """Make the last rows the newest ones, after all of these were removed."""
+        stored, blocks, number, _ = self._parts
+        if not number:
+            if not stored.count:
+                return
+            # A trial seldom goes back so far. What precedes the last block is packed again.
+            loaded = History(islice(stored.read(), stored.count), store=self.store)
+            stored, blocks, number = loaded._parts[:3]
+            rows = loaded._newest
+        else:
+            number -= 1
+            # A new list: a reader may still use the old one, which must only grow.
+            rows, blocks = list(self._block(blocks[number])), blocks[:number]
+        self._set(_Parts(stored, blocks, number, rows))
+        if self._recomputed is not None:
+            first = int(rows[0][TRAINING_ITERATION])
+            before = self._recomputed
+            self._recomputed = History(store=self.store)
+            for row in before:
+                if int(row[TRAINING_ITERATION]) < first:
+                    self._recomputed.append(row)
+                else:
+                    self._replace(rows, row)
+
+    @staticmethod
+    def _replace(rows: list[Row], row: Row) -> None:
+        for at, other in enumerate(rows):
+            if other[TRAINING_ITERATION] == row[TRAINING_ITERATION]:
+                rows[at] = row
+
+    # Queries, in any thread
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether no row has to be read from where :class:`StoredRows` are."""
+        return not self._parts.stored.count
+
+    @property
+    def newest(self) -> list[Row]:
+        """The rows that are in memory as they came: the last one, if there is any, and more."""
+        return self._newest.copy()
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether not all rows are in memory as they came."""
+        return len(self) > len(self._newest)
+
+    def __len__(self) -> int:
+        stored, _, number, newest = self._parts
+        return stored.count + number * BLOCK_ROWS + len(newest)
+
+    def __bool__(self) -> bool:
+        return bool(self._newest)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
+        if index == -1:
+            return self._newest[-1]
+        parts = self._parts
+        newest = parts.newest.copy()
+        older = parts.stored.count + parts.num_blocks * BLOCK_ROWS
+        if isinstance(index, slice):
+            start, stop, step = index.indices(older + len(newest))
+            if step < 0:
+                return list(self)[index]
+            if start >= older:
+                return newest[start - older : max(stop - older, 0) : step]
+            return list(islice(self._rows(parts, newest, start), 0, max(stop - start, 0), step))
+        at = range(older + len(newest))[index]
+        if at >= older:
+            return newest[at - older]
+        at -= parts.stored.count
+        stored = parts.stored
+        row = stored.read()[at + stored.count] if at < 0 else self._row(parts.blocks, at)
+        return self._current([row])[0]
+
+    def __iter__(self) -> Iterator[Row]:
+        return self.rows_from(0)
+
+    def rows_from(self, start: int) -> Iterator[Row]:
+        """Return an iterator over the rows from an index on, which unpacks a block at a time.
+
+        Parameters
+        ----------
+        start : int
+            Index of the first row, at least 0.
+        """
+        parts = self._parts
+        return self._rows(parts, parts.newest.copy(), start)
+
+    def _rows(self, parts: _Parts, newest: list[Row], start: int) -> Iterator[Row]:
+        """Yield the rows from an index on, a block at a time."""
+        stored, blocks, number, _ = parts
+        if start < stored.count:
+            recomputed = self._recomputed_rows()
+            for row in islice(stored.read().rows_from(start), stored.count - start):
+                yield recomputed.get(int(row[TRAINING_ITERATION]), row) if recomputed else row
+        at, skip = divmod(max(start - stored.count, 0), BLOCK_ROWS)
+        if at < number:
+            recomputed = self._recomputed_rows()
+            for one in range(at, number):
+                rows = self._block(blocks[one])[skip:]
+                yield from self._current(rows, recomputed) if recomputed else rows
+                skip = 0
+            at, skip = number, 0
+        yield from newest[(at - number) * BLOCK_ROWS + skip :]
+
+    def _row(self, blocks: list[Any], at: int) -> Row:
+        """Return a row of the blocks; the block stays unpacked for the next call."""
+        number, place = divmod(at, BLOCK_ROWS)
+        whose, which, rows = self._unpacked
+        if whose is not blocks or which != number:
+            rows = self._block(blocks[number])
+            self._unpacked = blocks, number, rows
+        return rows[place]
+
+    def _block(self, block: Any) -> list[Row]:
+        return block if isinstance(block, list) else unpack_rows(self.store.read(block))
+
+    def _recomputed_rows(self) -> Mapping[int, Row]:
+        again = self._recomputed
+        return {} if again is None else {int(row[TRAINING_ITERATION]): row for row in again}
+
+    def _current(self, rows: list[Row], recomputed: Mapping[int, Row] | None = None) -> list[Row]:
+        """Return rows, or what has replaced them."""
+        again = self._recomputed_rows() if recomputed is None else recomputed
+        return [again.get(int(row[TRAINING_ITERATION]), row) for row in rows] if again else rows
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, History | list):
+            return NotImplemented
+        return len(self) == len(other) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self),)
+
+    def __repr__(self) -> str:
+        return repr(list(self))

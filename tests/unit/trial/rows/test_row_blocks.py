@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dasktune.trial.rows.row_blocks import pack_rows, unpack_rows
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=3),
+    st.tuples(st.integers()),
+    st.lists(st.floats(), max_size=2),
+)
+
+
+def same(one: Any, other: Any) -> bool:
+    # As text, because NaN is not equal to itself, True is equal to 1, and 0.0 to -0.0.
+    return repr(one) == repr(other) and list(map(type, one)) == list(map(type, other))
+
+
+@given(columns=st.dictionaries(st.text(max_size=2), st.lists(VALUES, min_size=5, max_size=5), max_size=3))
+def test_every_value_comes_back_with_its_type_and_its_place(columns: Any):
+    rows = [{name: column[at] for name, column in columns.items()} for at in range(5)]
+    assert same(unpack_rows(pack_rows(rows)), rows)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        [0.0, -0.0, 0.0],
+        [-0.0, -0.0, -0.0],
+        [1, True, 1.0],
+        [1, 1, 1],
+        [3, 2, 1],
+        [5, 5, 6],
+        [2**63 - 1, -(2**63), 0],
+        [2**63, 1, 7],
+        [math.nan, math.inf, -math.inf],
+        ["a", "a", "a"],
+        [None, None, None],
+        [np.float64(1), np.float64(1), np.float64(1)],
+        [(1, 2), (1, 2), (1, 2)],
+    ],
+)
+def test_columns_that_are_nearly_alike_are_not_confused(column: list[Any]):
+    rows = [{"x": value, "step": at} for at, value in enumerate(column)]
+    again = unpack_rows(pack_rows(rows))
+    assert same(again, rows)
+    assert [type(row["x"]) for row in again] == list(map(type, column))
+
+
+def test_rows_with_different_fields_keep_them():
+    rows = [{"loss": 1.0}, {"loss": 2.0, "acc": 3.0}, {}]
+    assert unpack_rows(pack_rows(rows)) == rows
+    assert unpack_rows(pack_rows([{}, {}])) == [{}, {}]
+
+
+def test_a_row_of_a_real_trial_takes_less_than_sixty_bytes():
+    rng = np.random.default_rng(0)
+    rows = [
+        {
+            "loss": rng.random(),
+            "accuracy": rng.random(),
+            "training_iteration": step + 1,
+            "time_this_iter_s": rng.random(),
+            "time_total_s": step + rng.random(),
+            "time_since_restore": step + rng.random(),
+            "iterations_since_restore": step + 1,
+            "timestamp": 1_700_000_000 + step // 10,
+            "date": "2026-11-24_15-00-00",
+            "pid": 4711,
+            "hostname": "node-17",
+            "node_ip": "10.0.3.17",
+            "done": False,
+            "should_checkpoint": False,
+        }
+        for step in range(64)
+    ]
+    assert len(pack_rows(rows)) < 60 * len(rows)
+
+
+def test_rows_that_cannot_be_pickled_are_not_packed():
+    assert pack_rows([{"model": lambda: None}]) is None

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dasktune.trial.rows.trial_history import BLOCK_ROWS, History, StoredRows
+
+ITERATION = "training_iteration"
+
+
+def row(iteration: int, value: int = 0) -> dict[str, Any]:
+    return {ITERATION: iteration, "value": value}
+
+
+def numbers(history: Any) -> list[int]:
+    return [one[ITERATION] for one in history]
+
+
+def long(count: int = 5 * BLOCK_ROWS) -> History:
+    return History(map(row, range(1, count + 1)))
+
+
+class Plain:
+    """The same as a list of all rows, as simple as possible."""
+
+    def __init__(self, rows: Iterator[dict[str, Any]] | None = None) -> None:
+        self.rows = list(rows or ())
+
+    def record(self, new: dict[str, Any]) -> bool:
+        if not self.rows or new[ITERATION] > self.rows[-1][ITERATION]:
+            self.rows.append(new)
+            return True
+        self.rows = [new if one[ITERATION] == new[ITERATION] else one for one in self.rows]
+        return False
+
+    def cut_back(self, iteration: int) -> None:
+        self.rows = [one for one in self.rows if one[ITERATION] <= iteration]
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("new"), st.integers(1, 3), st.integers(1, 15)),
+        st.tuples(st.just("again"), st.floats(0, 1), st.integers(1, 10)),
+        st.tuples(st.just("cut"), st.floats(0, 1), st.just(0)),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(steps=STEPS, restored=st.booleans(), data=st.data())
+def test_a_history_is_like_a_list_of_all_rows(steps: Any, restored: bool, data: Any):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dasktune.trial.rows.trial_history.BLOCK_ROWS", 4)
+        compare(steps, restored, data)
+
+
+def compare(steps: Any, restored: bool, data: Any) -> None:
+    begin = [row(2 * number) for number in range(1, 16)] if restored else []
+    stored = StoredRows(len(begin) - 1, lambda: History(begin)) if restored else None
+    history, plain = History(begin[-1:], stored=stored), Plain(iter(begin))
+    for value, (kind, where, count) in enumerate(steps, 1):
+        last = plain.rows[-1][ITERATION] if plain.rows else 0
+        if kind == "cut":
+            history.cut_back(round(where * last))
+            plain.cut_back(round(where * last))
+            continue
+        first, step = (last + where, where) if kind == "new" else (round(where * last), 1)
+        for at in range(count):
+            one = row(first + at * step, value)
+            assert history.record(one) is plain.record(one)
+    rows = plain.rows
+    assert history == rows
+    assert len(history) == len(rows)
+    assert bool(history) is bool(rows)
+    assert not rows or history[-1] == rows[-1]
+    start, stop = (data.draw(st.integers(-len(rows) - 2, len(rows) + 2)) for _ in range(2))
+    step = data.draw(st.sampled_from([None, 1, 3, -1, -2]))
+    assert history[start:stop:step] == rows[start:stop:step]
+    assert list(history.rows_from(abs(start))) == rows[abs(start) :]
+    for at in (start, stop):
+        if -len(rows) <= at < len(rows):
+            assert history[at] == rows[at]
+
+
+def test_only_the_newest_rows_stay_as_they_came():
+    rows = [row(number) for number in range(1, 5 * BLOCK_ROWS)]
+    history = History(rows)
+    kept = [one is other for one, other in zip(history, rows, strict=True)]
+    assert kept.count(True) < 2 * BLOCK_ROWS
+    assert kept[-BLOCK_ROWS:] == [True] * BLOCK_ROWS
+    assert history.is_packed
+    assert history == rows
+
+
+def test_a_short_history_is_not_packed():
+    history = long(2 * BLOCK_ROWS - 1)
+    assert not history.is_packed
+    assert not long(0).is_packed
+
+
+def test_rows_that_cannot_be_packed_stay_as_they_are():
+    rows = [{ITERATION: number, "model": print, "f": lambda: None} for number in range(3 * BLOCK_ROWS)]
+    history = History(rows)
+    assert history == rows
+    assert history[0] is rows[0]
+    history.cut_back(3)
+    assert history == rows[:4]
+
+
+def test_a_row_between_two_that_were_reported_is_not_added():
+    history = History(row(2 * number) for number in range(1, 4 * BLOCK_ROWS))
+    before = list(history)
+    assert not history.record(row(3, 7))
+    assert not history.record(row(before[-1][ITERATION] - 1, 7))
+    assert history == before
+    # Older than any: there is nothing to replace.
+    young = History([row(5)])
+    assert not young.record(row(1))
+    assert young == [row(5)]
+
+
+def test_stored_rows_are_read_only_when_they_are_needed():
+    reads = []
+    rows = [row(number) for number in range(1, 301)]
+
+    def read() -> History:
+        reads.append(1)
+        return History(rows)
+
+    history = History([row(300)], stored=StoredRows(299, read))
+    assert not history.is_at_hand
+    assert len(history) == 300
+    assert history.record(row(301))
+    assert not history.record(row(5, 7))
+    assert history[-1] == row(301)
+    assert history[-2:] == [row(300), row(301)]
+    history.cut_back(300)
+    assert not reads
+    assert history[4] == row(5, 7)
+    assert history == [*rows[:4], row(5, 7), *rows[5:]]
+    history.cut_back(200)
+    assert history.is_at_hand
+    assert history == [*rows[:4], row(5, 7), *rows[5:200]]
+
+
+def test_a_reader_sees_one_moment_while_the_history_changes():
+    history = long()
+    before = list(history)
+    reading = iter(history)
+    seen = [next(reading) for _ in range(BLOCK_ROWS + 3)]
+    history.cut_back(2 * BLOCK_ROWS)
+    for number in range(2 * BLOCK_ROWS + 1, 9 * BLOCK_ROWS):
+        history.record(row(number, value=9))
+    assert seen + list(reading) == before
+
+
+def test_an_index_beyond_the_rows_is_an_error():
+    for history in (long(), History()):
+        with pytest.raises(IndexError):
+            history[len(history)]
+        with pytest.raises(IndexError):
+            history[-len(history) - 1]
+
+
+def test_a_history_equals_lists_and_histories_of_the_same_rows_only():
+    history = long()
+    assert history == list(history)
+    assert history == long()
+    assert history != list(history)[1:]
+    assert history != tuple(history)
+    assert repr(history) == repr(list(history))
+    assert pickle.loads(pickle.dumps(history)) == list(history)
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(history)
+
+
+def test_its_blocks_go_to_the_store():
+    class Store:
+        def __init__(self) -> None:
+            self.blocks: dict[int, bytes] = {}
+
+        def write(self, block: bytes) -> object:
+            self.blocks[len(self.blocks)] = block
+            return len(self.blocks) - 1
+
+        def read(self, handle: Any) -> bytes:
+            return self.blocks[handle]
+
+    store = Store()
+    history = History(map(row, range(1, 10 * BLOCK_ROWS + 1)), store=store)
+    assert len(store.blocks) == 9
+    assert numbers(history) == list(range(1, 10 * BLOCK_ROWS + 1))
+    assert json.dumps(history[3]) == json.dumps(row(4))

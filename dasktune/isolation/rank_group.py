@@ -121,6 +121,8 @@ class FullReport:
     metrics: dict[str, Any] = field(repr=False)
     #: The reports of the ranks that hand in files of a checkpoint.
     offers: Mapping[int, RankReport]
+    #: Whether user code of a rank has asked for notices.
+    asks_for_notices: bool = False
 
     @property
     def checkpoint(self) -> str | None:
@@ -311,7 +313,15 @@ class RankGroup:
                 raise exception_of(shard.error)
         return {name: entry for one in self._written.values() for name, entry in one.entries.items()}
 
-    def release(self, number: int, *, leave: bool = False, error: ErrorInfo | None = None) -> None:
+    def release(
+        self,
+        number: int,
+        *,
+        leave: bool = False,
+        error: ErrorInfo | None = None,
+        save_due: bool = False,
+        notice: tuple[float, str] | None = None,
+    ) -> None:
         """Let all ranks continue after a report, or end there.
 
         Parameters
@@ -322,10 +332,14 @@ class RankGroup:
             Whether user code ends.
         error : ErrorInfo, optional
             What `report` raises on all ranks.
+        save_due : bool, default=False
+            Whether user code should save in its next report.
+        notice : tuple of float and str, optional
+            The seconds that a notice leaves, and its reason.
         """
         self._number, self._reports, self._reducing = number + 1, {}, False
         self._waiting_since = self._timer()
-        self._tell(Release(number=number, leave=leave, error=error))
+        self._tell(Release(number=number, leave=leave, error=error, save_due=save_due, notice=notice))
 
     def kill(self) -> None:
         """Kill all ranks at once; from any thread."""
@@ -450,7 +464,10 @@ class RankGroup:
         offers = {rank: one for rank, one in sorted(self._reports.items()) if one.files}
         if not offers and self._reports[0].checkpoint is not None:
             offers = {0: self._reports[0]}  # A checkpoint without files, as in an ordinary trial.
-        self._events.append(FullReport(number=self._number, metrics=metrics, offers=offers))
+        asks = any(one.asks_for_notices for one in self._reports.values())
+        self._events.append(
+            FullReport(number=self._number, metrics=metrics, offers=offers, asks_for_notices=asks)
+        )
 
     def _check_same_end(self) -> None:
         """Raise RankFailed if a rank has ended while others wait for it in a report."""

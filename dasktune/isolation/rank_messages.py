@@ -91,6 +91,10 @@ class Release:
     leave: bool = False
     #: Why the result was refused; `report` raises it on every rank.
     error: ErrorInfo | None = None
+    #: Whether user code should save in its next report. All ranks learn it at the same report.
+    save_due: bool = False
+    #: The seconds that a notice leaves, and its reason; None without one.
+    notice: tuple[float, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +145,8 @@ class RankReport:
     checkpoint: str | None = None
     #: The files there.
     files: tuple[OfferedFile, ...] = ()
+    #: Whether user code has asked for notices, so that it saves when it gets one.
+    asks_for_notices: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

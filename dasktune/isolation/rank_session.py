@@ -6,6 +6,7 @@ import os
 import pickle
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -28,7 +29,7 @@ from dasktune.isolation.rank_messages import (
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.checkpoints.source_files import source_files
-from dasktune.trainable.api.session import TuneContext
+from dasktune.trainable.api.session import Notice, TuneContext
 from dasktune.trainable.async_exception import TrialInterrupted
 from dasktune.trainable.fork_guard import check_not_forked
 from dasktune.trainable.ranks import RankInfo
@@ -70,6 +71,11 @@ class RankSession:
         self._answers: queue.SimpleQueue[ToRank] = queue.SimpleQueue()
         self._number = 0
         self._closed = False
+        #: Whether user code has asked for notices, and the newest answer: whether it should save, and
+        #: the end that was announced, on the monotonic clock, with the reason.
+        self._asks_for_notices = False
+        self._is_save_due = False
+        self._notice: tuple[float, str] | None = None
 
     def answer(self, message: ToRank) -> None:
         """Take an answer of the coordinator; called by the receiving thread."""
@@ -101,7 +107,13 @@ class RankSession:
             files = () if path is None else _offer(path)
             plain = plain_metrics(metrics)
             self._number += 1
-            report = RankReport(number=self._number, metrics=plain, checkpoint=path, files=files)
+            report = RankReport(
+                number=self._number,
+                metrics=plain,
+                checkpoint=path,
+                files=files,
+                asks_for_notices=self._asks_for_notices,
+            )
             self._send(report)
             self._wait_for_release(path)
 
@@ -119,6 +131,24 @@ class RankSession:
                 self._send(UnusableCheckpoint(record=answer.record, reason=str(error)))
                 self.has_left = True
                 raise TrialInterrupted from error
+
+    def should_checkpoint(self) -> bool:
+        """Whether the trial is to save soon; see :func:`dasktune.should_checkpoint`.
+
+        The answer changes at a report, so it is the same on all ranks between two reports.
+        """
+        with self.protected("should_checkpoint()"):
+            self._asks_for_notices = True
+            return self._is_save_due
+
+    def get_notice(self) -> Notice | None:
+        """Return the notice that the trial was given; see :func:`dasktune.get_notice`."""
+        with self.protected("get_notice()"):
+            self._asks_for_notices = True
+            if self._notice is None:
+                return None
+            end, reason = self._notice
+            return Notice(seconds=max(0.0, end - time.monotonic()), reason=reason)
 
     @contextmanager
     def protected(self, function: str) -> Iterator[None]:
@@ -150,6 +180,10 @@ class RankSession:
                 raise TrialInterrupted
             if answer.error is not None:
                 raise exception_of(answer.error)
+            self._is_save_due = answer.save_due
+            if answer.notice is not None:
+                seconds, reason = answer.notice
+                self._notice = time.monotonic() + seconds, reason
             return
 
     def _write_shard(self, path: str | None, order: WriteShard) -> ShardWritten:

@@ -163,7 +163,18 @@ class RankedRun(ThreadRun):
             # User code may catch it, as in an ordinary trial.
             self._group.release(report.number, error=error_info(error))
         else:
-            self._group.release(report.number)
+            self._release_with_notice(report)
+
+    def _release_with_notice(self, report: FullReport) -> None:
+        """Let the ranks continue, all with the same notice.
+
+        A notice that arrives later is told at the next report, so that no rank saves alone.
+        """
+        save_due, notice = self._recorder.has_notice, None
+        # Asking leaves user code time to save, and it gets that only if it asks, too.
+        if report.asks_for_notices:
+            save_due, notice = self._recorder.is_save_due(), self._recorder.ask_notice()
+        self._group.release(report.number, save_due=save_due, notice=notice)
 
     def _checkpoint_of(self, report: FullReport) -> Checkpoint | None:
         if not report.offers:

@@ -220,7 +220,7 @@ class TuneContext:
 
 
 class UserSession(Protocol):
-    """What `report`, `get_checkpoint` and `get_context` need of a session."""
+    """What the functions of this module need of a session."""
 
     context: TuneContext
 
@@ -229,6 +229,12 @@ class UserSession(Protocol):
 
     def get_checkpoint(self) -> Checkpoint | None:
         """Return the newest checkpoint."""
+
+    def should_checkpoint(self) -> bool:
+        """Return whether to save at the next result."""
+
+    def get_notice(self) -> Notice | None:
+        """Return the notice of an end; None without one."""
 
     def protected(self, function: str) -> AbstractContextManager[None]:
         """Defer interrupts inside the ``with`` block."""

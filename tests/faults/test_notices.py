@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import cluster_kit
+import fault_kit
 import pytest
 from cluster_kit import Fleet, Tally, journal, kill, note, notes, until
 from distributed import Client
@@ -183,3 +187,35 @@ def test_a_notice_to_an_unknown_worker_is_refused_with_those_that_exist(
     )
     assert give_notice(fleet, "--host", "nowhere", "--in", "9") == 2
     assert "no worker of the cluster has taken the notice" in capsys.readouterr().err
+
+
+#: Runs a function that asks for notices, on one worker, until a signal ends it.
+ASKING = """
+import sys
+sys.path[:0] = sys.argv[1:4]
+from pathlib import Path
+from fault_kit import Bout
+from test_notices import save_rarely
+if __name__ == "__main__":
+    Bout(save_rarely, Path(sys.argv[4]), sys.argv[5], space={"asks": True}).tuner.fit()
+"""
+
+
+def test_a_function_that_asks_saves_before_its_driver_ends(
+    fleet: Fleet, client: Client, tmp_path: Path
+) -> None:
+    fleet.keep(1)
+    kits = [str(Path(module.__file__).parent) for module in (cluster_kit, fault_kit)]
+    command = [sys.executable, "-c", ASKING, *kits, str(Path(__file__).parent), str(tmp_path), fleet.address]
+    driver = subprocess.Popen(command)
+    try:
+        until(lambda: len(computed(tmp_path)) >= 71)
+        driver.send_signal(signal.SIGTERM)
+        assert driver.wait(timeout=90) == 143
+    finally:
+        kill(driver)
+    (tmp_path / "go").touch()
+    [result] = tune.Tuner.restore(tmp_path / "run", save_rarely, client=fleet.address).fit()
+    assert [row["step"] for row in result.history] == list(range(1, len(result.history) + 1))
+    assert repeated(tmp_path) <= 1
+    assert "the experiment was interrupted, less than 10 s left" in notes(tmp_path)

@@ -96,6 +96,8 @@ class DispatcherSettings:
     priority: float = 0
     weight: float = 1.0
     label: str = ""
+    #: Whether trials run on several processes, so that user code runs on all workers of a trial.
+    distributed: bool = False
     #: How long a worker may take to create an actor. A slow worker gets longer the next time, also
     #: for the two limits below; see `StartPacer`.
     open_timeout: float = 15.0
@@ -230,6 +232,7 @@ class TrialDispatcher:
             objects=self._objects,
             priority=settings.priority,
             leases=settings.leases,
+            distributed=settings.distributed,
             limits=PoolLimits(
                 open_timeout=settings.open_timeout,
                 lease_timeout=settings.lease_timeout,

@@ -140,6 +140,7 @@ class Launch:
             priority=config.priority,
             weight=config.weight,
             label=self.name,
+            distributed=self._rank_settings() is not None,
             memory_limit=config.checkpoint_config.pause_limit,
             disk_first=self.storage.is_local and config.checkpoint_config.memory_limit is None,
         )

@@ -65,7 +65,11 @@ def hold_port(host: str) -> socket.socket:
     held = socket.socket(family, kind, protocol)
     try:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(address)
+        try:
+            held.bind(address)
+        except OSError:
+            # Other hosts reach this one by an address that it does not have itself.
+            held.bind(("", 0))
     except BaseException:
         held.close()
         raise
@@ -189,6 +193,10 @@ class RankAgent:
                 self._send(FromRank(rank=rank, message=message))
         except ChildDied as death:
             self._send(RankDied(rank=rank, error=death.error))
+        except Exception as error:  # a message that this process cannot unpickle
+            process.kill()
+            process.stop()
+            self._send(RankDied(rank=rank, error=error_info(error)))
 
     def _ping(self, interval: float) -> None:
         # A worker that is suspended sends no pings, so its ranks exit by themselves.

@@ -71,8 +71,8 @@ class RankSession:
         self._answers: queue.SimpleQueue[ToRank] = queue.SimpleQueue()
         self._number = 0
         self._closed = False
-        #: Whether user code has asked for notices, and the newest answer: whether it should save, and
-        #: the end that was announced, on the monotonic clock, with the reason.
+        #: Whether user code has asked for notices, and the newest answer: whether it should save,
+        #: and the end that was announced, on the monotonic clock, with the reason.
         self._asks_for_notices = False
         self._is_save_due = False
         self._notice: tuple[float, str] | None = None

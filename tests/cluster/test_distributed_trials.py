@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 from cluster_kit import (
@@ -29,7 +30,7 @@ from cluster_kit import (
     statuses,
     until,
 )
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Security
 
 import dasktune as tune
 
@@ -75,9 +76,8 @@ def only_error(results: tune.ResultGrid) -> str:
 def pids(place: Path) -> dict[int, int]:
     """Return the process id of each rank that has called `introduce`."""
     found = {}
-    for path in place.glob("rank-*"):
-        if (text := path.read_text()).endswith("\n"):
-            found[int(path.name.removeprefix("rank-"))] = int(text)
+    for path in place.glob("rank-?"):  # and not those that are being written
+        found[int(path.name.removeprefix("rank-"))] = int(path.read_text())
     return found
 
 
@@ -219,6 +219,30 @@ def test_each_rank_has_files_for_its_output(cluster: LocalCluster, tmp_path: Pat
     assert (Path(result.path) / "rank_1_stdout").read_text() == "here is 1\n"
 
 
+def measure(config: dict[str, Any], data: np.ndarray) -> None:
+    """Report the size of the data on each rank."""
+    tune.report({"size": data.nbytes})
+
+
+def test_large_objects_reach_all_workers_of_a_trial(cluster: LocalCluster, tmp_path: Path) -> None:
+    data = np.zeros(1 << 18)
+    trainable = tune.with_ranks(tune.with_parameters(measure, data=data), 4, reduce="mean")
+    [result] = tuner(cluster, tmp_path, trainable).fit()
+    assert result.metrics["size"] == data.nbytes
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "tls"])
+def test_ranks_run_on_workers_that_are_threads_of_the_driver(
+    tmp_path: Path, security: Security, encrypted: bool
+) -> None:
+    options: dict[str, Any] = {"security": security, "protocol": "tls"} if encrypted else {}
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0", **options
+    ) as cluster:
+        [result] = tuner(cluster, tmp_path, tune.with_ranks(differ, 2, reduce="mean")).fit()
+    assert result.metrics["loss"] == 0.5
+
+
 # Leaving together
 
 
@@ -231,6 +255,8 @@ def count(config: dict[str, Any]) -> None:
     try:
         while step < config.get("steps", 10**9):
             step += 1
+            # Tests read the whole journal again and again, so it must not grow fast.
+            time.sleep(0.02)
             state = (
                 tune.Checkpoint.from_dict({"step": step}) if not tune.get_context().get_world_rank() else None
             )
@@ -507,6 +533,7 @@ def save_shards(config: dict[str, Any]) -> None:
     step = next(iter(mine.values()), 0)
     while step < config["steps"]:
         step += 1
+        time.sleep(0.02)
         with tempfile.TemporaryDirectory() as directory:
             for index in mine:
                 Path(directory, f"slice_{index}").write_text(str(step))
@@ -559,9 +586,7 @@ def test_two_files_of_one_name_are_refused_and_one_file_counts_once(
 
 
 @pytest.mark.slow
-def test_ranks_killed_while_they_save_leave_no_mixed_checkpoint(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
+def test_ranks_killed_in_a_save_leave_no_mixed_checkpoint(cluster: LocalCluster, tmp_path: Path) -> None:
     options = {"stop": StopAllAtOnce(tmp_path), "failure_config": tune.FailureConfig(max_failures=-1)}
     trainable = tune.with_ranks(save_shards, 4)
     with fitting(tuner(cluster, tmp_path, trainable, {"steps": 10**9}, **options)) as future:

@@ -93,6 +93,8 @@ class ActorPool:
         Time limits of the actors and leases.
     spawn : callable
         Runs a coroutine in the background.
+    distributed : bool, default=False
+        Whether user code runs on all workers of a trial, which then all need the objects.
     """
 
     def __init__(
@@ -107,8 +109,10 @@ class ActorPool:
         leases: bool,
         limits: PoolLimits,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
+        distributed: bool = False,
     ) -> None:
         self._client = client
+        self._distributed = distributed
         self._name = name
         self._plugin = plugin
         self._actor_settings = actor_settings
@@ -198,7 +202,8 @@ class ActorPool:
         if self._leases and actor.lease is None:
             await self._acquire_leases(actor, placement)
         actor.check_not_closed()
-        await self._objects.ensure_on(actor.address, factor)
+        for address in placement.addresses if self._distributed else (actor.address,):
+            await self._objects.ensure_on(address, factor)
         if not actor.is_open:
             actor.check_not_closed()
             timeout_s = factor * self._limits.open_timeout

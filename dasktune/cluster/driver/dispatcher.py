@@ -106,6 +106,8 @@ class DispatcherSettings:
     share_group: str = ""
     #: Whether a trial that is paused at its next result loses no step: its class can save.
     can_save: bool = False
+    #: Whether trials run on several processes, so that user code runs on all workers of a trial.
+    distributed: bool = False
     #: How long a worker may take to create an actor. A slow worker gets longer the next time, also
     #: for the two limits below; see `StartPacer`.
     open_timeout: float = 15.0
@@ -247,6 +249,7 @@ class TrialDispatcher:
             objects=self._objects,
             priority=settings.priority,
             leases=settings.leases,
+            distributed=settings.distributed,
             limits=PoolLimits(
                 open_timeout=settings.open_timeout,
                 lease_timeout=settings.lease_timeout,

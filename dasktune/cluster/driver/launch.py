@@ -151,6 +151,7 @@ class Launch:
             share_group=config.share_group or "",
             can_save=self._can_save,
             label=self.name,
+            distributed=self._rank_settings() is not None,
             memory_limit=config.checkpoint_config.pause_limit,
             disk_first=self.storage.is_local and config.checkpoint_config.memory_limit is None,
         )

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import dask
 from cluster_kit import free_port, until
 
 #: More CPUs than the machine has, so that several jobs run at a time.
@@ -165,16 +166,20 @@ class Slurm:
         """Return a cluster of dask-jobqueue with so many jobs, each a worker with one thread."""
         from dask_jobqueue import SLURMCluster
 
-        with SLURMCluster(
-            cores=1,
-            processes=1,
-            memory="1GB",
-            interface="lo",
-            python=sys.executable,
-            log_directory=str(directory),
-            scheduler_options={"dashboard_address": ":0"},
-            **options,
-        ) as cluster:
+        # A job that has ended does not come back, so wait only shortly for its worker.
+        with (
+            dask.config.set({"distributed.deploy.lost-worker-timeout": "2 s"}),
+            SLURMCluster(
+                cores=1,
+                processes=1,
+                memory="1GB",
+                interface="lo",
+                python=sys.executable,
+                log_directory=str(directory),
+                scheduler_options={"dashboard_address": ":0"},
+                **options,
+            ) as cluster,
+        ):
             # It replaces a job that has ended; `scale` does not.
             cluster.adapt(minimum_jobs=jobs, maximum_jobs=jobs)
             yield cluster

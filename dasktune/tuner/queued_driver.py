@@ -8,13 +8,14 @@ driver ends as after Ctrl-C, and leaves the experiment in the queue.
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from dasktune.config import RunConfig
 from dasktune.config.resume_config import ResumeConfig
@@ -246,17 +247,21 @@ def _length(directory: str, queue: Storage) -> int:
         return -1
 
 
-def _watch_runner(stream: BinaryIO, closed: threading.Event) -> None:
-    stream.read()
+def _watch_runner(closed: threading.Event) -> None:
+    # Not by `sys.stdin`: Python aborts at its end if a thread holds the lock of that object.
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
     closed.set()
 
 
 def main() -> Any:
     """Read the order, run the experiment, and return the exit status."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    logging.getLogger("dasktune").addHandler(handler)
     order: DriverOrder = pickle.load(sys.stdin.buffer)
     closed = threading.Event()
-    threading.Thread(target=_watch_runner, args=(sys.stdin.buffer, closed), daemon=True).start()
+    threading.Thread(target=_watch_runner, args=(closed,), daemon=True).start()
     return drive(order, closed)
 
 

@@ -13,6 +13,7 @@ from dasktune.cli import main
 from dasktune.errors import ConfigError, TuneError
 from dasktune.storage.fs.storage import Storage
 from dasktune.tuner.queue_runner import QueueRunner
+from dasktune.tuner.queued_driver import GIVEN_BACK
 
 pytestmark = pytest.mark.cluster
 
@@ -108,7 +109,9 @@ def test_the_end_of_a_runner_leaves_the_experiment_in_the_queue_and_cancel_ends_
     assert experiment.state == "running"
     with pytest.raises(TimeoutError, match="still running"):
         experiment.wait(timeout=0)
+    [driver] = runner.drivers.values()
     runner.close()
+    assert driver.returncode == GIVEN_BACK
     assert (experiment.state, experiment.reason) == ("queued", "its driver was ended")
     try:
         until(lambda: runner.step() or has_begun(tmp_path, "run", 2))

@@ -178,9 +178,12 @@ def save(config: dict[str, Any]) -> None:
 @pytest.mark.parametrize("refusal", [None, "no driver"])
 def test_a_checkpoint_waits_for_the_verdict(worker: Worker, refusal: str | None) -> None:
     worker.begin(save)
-    while not isinstance(worker.receive(), AskCommit):
+    # The worker is asked before the first file is written, and when all are.
+    for verdict in (None, refusal):
+        while not isinstance(worker.receive(), AskCommit):
+            pass
         assert not list(worker.place.rglob("*manifest*"))
-    worker.post(CommitAllowed(refusal=refusal))
+        worker.post(CommitAllowed(refusal=verdict))
     said, over = worker.listen()
     last = pickle.loads(over.terminal)
     if refusal is None:

@@ -235,8 +235,9 @@ class RankGroup:
             See the classes.
         """
         deadline = self._timer() + self._settings.start_timeout_s
-        self._opened = True
         self._link.open(self._addresses, lambda address, message: self._inbox.put((address, message)))
+        # A kill before this line kills nothing, but its message in the inbox ends the start.
+        self._opened = True
         port = self._reserve_port(deadline)
         for address in self._addresses:
             ranks = tuple(

@@ -522,8 +522,6 @@ class RankGroup:
                 self._died[message.rank] = message.error
             elif isinstance(message, AgentLost):
                 self._lost[address] = message.reason
-            elif isinstance(message, _Killed):
-                deadline = self._timer() + _KILL_SECONDS
         return []
 
     def _living(self) -> list[int]:

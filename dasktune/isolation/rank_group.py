@@ -237,8 +237,9 @@ class RankGroup:
             See the classes.
         """
         deadline = self._timer() + self._settings.start_timeout_s
-        self._opened = True
         self._link.open(self._addresses, lambda address, message: self._inbox.put((address, message)))
+        # A kill before this line kills nothing, but its message in the inbox ends the start.
+        self._opened = True
         port = self._reserve_port(deadline)
         for address in self._addresses:
             ranks = tuple(
@@ -538,8 +539,6 @@ class RankGroup:
                 self._died[message.rank] = message.error
             elif isinstance(message, AgentLost):
                 self._lost[address] = message.reason
-            elif isinstance(message, _Killed):
-                deadline = self._timer() + _KILL_SECONDS
         return []
 
     def _living(self) -> list[int]:

@@ -374,6 +374,7 @@ def _wait_in_rank_1() -> int:
     return 0
 
 
+@pytest.mark.slow
 def test_ranks_that_do_not_start_are_named(cluster: LocalCluster, tmp_path: Path) -> None:
     bound = tune.with_parameters(lambda config, unwilling: tune.report({"a": 1}), unwilling=Unwilling())
     error = only_error(tuner(cluster, tmp_path, tune.with_ranks(bound, 2, start_timeout_s=8)).fit())

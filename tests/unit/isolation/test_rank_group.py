@@ -277,6 +277,17 @@ def test_a_lost_worker_and_a_kill_are_told_apart(early: bool) -> None:
         other.next_event()
 
 
+def test_a_kill_before_the_start_starts_no_rank() -> None:
+    agents = Agents({HoldPort: silent})
+    group = made(agents)
+    group.kill()
+    with pytest.raises(RanksKilled):
+        group.start()
+    assert agents.told(StartRanks) == []
+    group.end()
+    assert agents.closed
+
+
 def test_the_end_waits_for_all_processes() -> None:
     agents = Agents()
     group = started(agents)

@@ -33,6 +33,7 @@ from cluster_kit import (
 from distributed import Client, LocalCluster, Security
 
 import dasktune as tune
+from dasktune.cli.command_line import main
 
 
 @pytest.fixture(scope="module")
@@ -610,3 +611,47 @@ def test_ranks_killed_in_a_save_leave_no_mixed_checkpoint(cluster: LocalCluster,
     for path in (tmp_path / "run" / "trials").glob("*/checkpoint_*"):
         if (path / ".manifest.json").exists():
             assert len(set(slices(tune.Checkpoint(path)))) == 1
+
+
+# Notices
+
+
+def leave_on_notice(config: dict[str, Any]) -> None:
+    """Report until there is a file; save all ranks' files when the trial should."""
+    context, place = tune.get_context(), Path(config["place"])
+    rank = introduce(config)
+    checkpoint = tune.get_checkpoint()
+    step = 0 if checkpoint is None else int((Path(checkpoint.path) / f"rank-{rank}").read_text())
+    while step < 3 or not (place / "go").exists():
+        step += 1
+        saved = None
+        if tune.should_checkpoint():
+            notice = tune.get_notice()
+            note(place, f"{rank} {step} {notice is not None and notice.reason}")
+            directory = Path(tempfile.mkdtemp(dir=place))
+            (directory / f"rank-{rank}").write_text(str(step))
+            saved = tune.Checkpoint.from_directory(directory)
+        tune.report({"step": step, "world": context.get_world_size()}, checkpoint=saved)
+        time.sleep(0.02)
+
+
+def test_a_notice_reaches_all_ranks_at_the_same_report(cluster: LocalCluster, tmp_path: Path) -> None:
+    one = tuner(cluster, tmp_path, tune.with_ranks(leave_on_notice, 2))
+    with fitting(one) as future:
+        until(lambda: len(journal(tmp_path, event="ResultReported")) >= 5)
+        [started] = journal(tmp_path, event="TrialStarted")
+        worker = ["--worker", started["worker"], "--in", "20", "--reason", "spot"]
+        assert main(["notice", "--address", cluster.scheduler_address, *worker]) == 0
+        until(lambda: len(journal(tmp_path, event="TrialStarted")) == 2)
+        (tmp_path / "go").touch()
+        results = future.result(timeout=120)
+    assert statuses(results) == {"TERMINATED"}
+    [lost] = journal(tmp_path, event="TrialLost")
+    assert not lost["charged"]
+    first, second = (line.split(maxsplit=1) for line in notes(tmp_path))
+    assert {first[0], second[0]} == {"0", "1"}
+    assert first[1] == second[1]
+    assert first[1].endswith("spot")
+    # No step was computed twice.
+    steps = [record["metrics"]["step"] for record in journal(tmp_path, event="ResultReported")]
+    assert steps == list(range(1, len(steps) + 1))

@@ -91,9 +91,14 @@ def _run(storage: Storage, arguments: argparse.Namespace) -> int:
         reason = f": {one_line(entry.reason)}" if entry.state is QueueState.FAILED else ""
         write(f"{one_line(entry.name)} ({entry.entry_id}) {one_line(text)}{reason}")
 
-    logging.getLogger("dasktune").setLevel(logging.WARNING)
     runner = QueueRunner(storage, arguments.address, limit=arguments.limit, on_change=show)
-    runner.run(until_empty=arguments.until_empty)
+    logger = logging.getLogger("dasktune")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        runner.run(until_empty=arguments.until_empty)
+    finally:
+        logger.setLevel(level)
     states = [one.state for one in ExperimentQueue(storage).statuses()]
     return int(QueueState.FAILED in states)
 

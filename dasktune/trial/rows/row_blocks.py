@@ -69,8 +69,8 @@ def pack_rows(rows: Sequence[_Row]) -> bytes | None:
     Examples
     --------
     >>> rows = [{"step": step, "loss": 1 / step, "host": "a"} for step in range(1, 65)]
-    >>> len(pack_rows(rows)), list(unpack_rows(pack_rows(rows))) == rows
-    (602, True)
+    >>> len(pack_rows(rows)) < 700, list(unpack_rows(pack_rows(rows))) == rows
+    (True, True)
     """
     names = tuple(rows[0])
     content: tuple[Any, Any] = None, list(rows)

@@ -110,7 +110,7 @@ class RankedRun(ThreadRun):
             if self.spec.relayed:
                 raise ConfigError(
                     "storage_path must be visible to all workers of a distributed trial, got "
-                    f"{self.spec.storage.url}, which this worker cannot access"
+                    f"{self.spec.storage.url}, which a worker of this trial cannot access"
                 )
             self._group.start()
             self._coordinate(session)

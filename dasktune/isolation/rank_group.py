@@ -393,8 +393,7 @@ class RankGroup:
                 if rank not in self._ended:
                     raise RankFailed(_named(rank, message.error))
             case AgentLost(reason=reason):
-                self._lost[address] = reason
-                raise WorkerGone(f"the connection to worker {address} was lost: {reason}")
+                self._lose(address, reason)
             case _Killed():
                 raise RanksKilled
             case StacksDumped(stacks=stacks):
@@ -484,6 +483,11 @@ class RankGroup:
     def _fail(self, message: str, traceback: str = "") -> NoReturn:
         raise RankFailed(ErrorInfo(message=message, traceback=traceback or f"{message}\n"))
 
+    def _lose(self, address: str, reason: str) -> NoReturn:
+        """Note that a worker is out of contact, so that no end waits for its ranks."""
+        self._lost[address] = reason
+        raise WorkerGone(f"the connection to worker {address} was lost: {reason}")
+
     def _fail_first(self, rank: int, error: ErrorInfo) -> NoReturn:
         """Raise RankFailed with the error of a rank, or with the death of another one before it."""
         deadline = self._timer() + _SETTLE_SECONDS
@@ -496,7 +500,7 @@ class RankGroup:
                     if other not in self._ended:
                         raise RankFailed(_named(other, death))
                 case AgentLost(reason=reason):
-                    raise WorkerGone(reason)
+                    self._lose(arrived[0], reason)
                 case _Killed():
                     raise RanksKilled
                 case FromRank() | PortHeld() | StacksDumped():

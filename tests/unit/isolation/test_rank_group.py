@@ -306,6 +306,18 @@ def test_a_process_that_cannot_be_killed_is_reported(caplog: pytest.LogCaptureFi
     assert "the processes of ranks 0, 1 of trial a could not be killed" in caplog.text
 
 
+def test_a_worker_lost_after_an_error_of_a_rank_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    agents = Agents()
+    group = started(agents, timer=Clock(50.0))
+    agents.word(0, RankEnded(error=ErrorInfo(message="ConnectionError: closed by peer")))
+    agents.say(B, AgentLost(B, "closed"))
+    with pytest.raises(WorkerGone, match=f"the connection to worker {B} was lost: closed"):
+        group.next_event()
+    agents.answers[KillRanks] = lambda agents, address: _die(agents, address) if address == A else None
+    group.end()
+    assert caplog.text == ""
+
+
 def test_shards_are_written_by_their_owners() -> None:
     def write(agents: Agents, address: str) -> None:
         rank = (A, B).index(address)

@@ -40,9 +40,11 @@ from dasktune.isolation.rank_messages import (
     WordOfRank,
     WriteShard,
 )
+from dasktune.isolation.rank_metrics import unpack_metrics
 from dasktune.isolation.rank_session import exception_of
 from dasktune.storage.checkpoints.manifest import FileEntry
 from dasktune.trainable.ranks import RankSettings
+from dasktune.trainable.running.error_info import error_info
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.events import ErrorInfo
 
@@ -241,6 +243,9 @@ class RankGroup:
         # A kill before this line kills nothing, but its message in the inbox ends the start.
         self._opened = True
         port = self._reserve_port(deadline)
+        # Ranks ask for the newest checkpoint. Its record may hold objects among the metrics, which
+        # Dask's event loop must not unpickle.
+        spec = replace(self._spec, checkpoint=None, initial_checkpoint=None)
         for address in self._addresses:
             ranks = tuple(
                 RankStart(
@@ -251,7 +256,7 @@ class RankGroup:
                 if place.address == address
             )
             self._started.update(rank.info.world_rank for rank in ranks)
-            self._link.send(address, StartRanks(spec=self._spec, config=self._config, ranks=ranks))
+            self._link.send(address, StartRanks(spec=spec, config=self._config, ranks=ranks))
         while len(self._began) < self.world_size:
             # A fast rank may have come to its first report before the last one has begun.
             if not self._take(deadline):
@@ -416,7 +421,7 @@ class RankGroup:
                     self._waiting_since = self._timer()
                 self._reports[rank] = message
             case Reduced(metrics=metrics):
-                self._add_report(metrics)
+                self._add_report(self._unpack(0, metrics))
             case ShardWritten():
                 self._written[rank] = message
             case AskCheckpoint():
@@ -451,14 +456,24 @@ class RankGroup:
         if len(self._reports) < self.world_size or self._reducing:
             return
         self._reducing = True
-        metrics = tuple(self._reports[rank].metrics for rank in range(self.world_size))
+        packed = tuple(self._reports[rank].metrics for rank in range(self.world_size))
         match self._settings.reduction:
             case "rank0":
-                self._add_report(metrics[0])
+                self._add_report(self._unpack(0, packed[0]))
             case "mean":
-                self._add_report(mean_metrics(metrics))
+                self._add_report(mean_metrics([self._unpack(rank, one) for rank, one in enumerate(packed)]))
             case "function":
-                self._tell(ReduceMetrics(number=self._number, metrics=metrics), 0)
+                self._tell(ReduceMetrics(number=self._number, metrics=packed), 0)
+
+    @staticmethod
+    def _unpack(rank: int, packed: bytes) -> dict[str, Any]:
+        """Unpickle the metrics of a rank in the trial's own thread, as this may run user code."""
+        try:
+            return unpack_metrics(packed)
+        except Exception as error:  # whatever the user's objects raise
+            cause = error_info(error)
+            message = f"its metrics could not be unpickled on the trial's worker: {cause.message}"
+            raise RankFailed(_named(rank, replace(cause, message=message))) from error
 
     def _add_report(self, metrics: dict[str, Any]) -> None:
         offers = {rank: one for rank, one in sorted(self._reports.items()) if one.files}

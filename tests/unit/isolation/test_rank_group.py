@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -43,10 +44,12 @@ from dasktune.isolation.rank_messages import (
     WordOfRank,
     WriteShard,
 )
+from dasktune.isolation.rank_metrics import pack_metrics, unpack_metrics
 from dasktune.storage.checkpoints.manifest import FileEntry
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.ranks import RankSettings
 from dasktune.trainable.spec import TrialSpec
+from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import ErrorInfo
 from dasktune.trial.resources import PlacementGroupFactory
 
@@ -89,7 +92,7 @@ class Agents:
     def report(self, number: int, *ranks: int, **metrics: Any) -> None:
         """Let ranks come to a report."""
         for rank in ranks or (0, 1):
-            self.word(rank, RankReport(number=number, metrics={**metrics, "rank": rank}))
+            self.word(rank, RankReport(number=number, metrics=pack_metrics({**metrics, "rank": rank})))
 
     def told(self, kind: type) -> list[Any]:
         """Return the messages of a kind that ranks or agents got."""
@@ -135,7 +138,13 @@ def started(agents: Agents, *, timer: Callable[[], float] | None = None, **setti
     return group
 
 
-def made(agents: Agents, *, timer: Callable[[], float] | None = None, **settings: Any) -> RankGroup:
+def made(
+    agents: Agents,
+    *,
+    timer: Callable[[], float] | None = None,
+    checkpoint: CheckpointRecord | None = None,
+    **settings: Any,
+) -> RankGroup:
     """Return a group of two ranks on two hosts."""
     spec = TrialSpec(
         trial_id="a",
@@ -145,6 +154,7 @@ def made(agents: Agents, *, timer: Callable[[], float] | None = None, **settings
         trial_dir="a",
         experiment_name="e",
         trial_name="a",
+        checkpoint=checkpoint,
         bundle_workers=(A, B),
         ranks=RankSettings(**settings),
     )
@@ -187,7 +197,7 @@ def test_a_question_before_the_last_rank_has_begun_is_kept() -> None:
 
 def test_rank_0_reduces_by_the_function_of_the_user() -> None:
     def reduce(agents: Agents, address: str) -> None:
-        agents.word(0, Reduced(number=1, metrics={"loss": 7}))
+        agents.word(0, Reduced(number=1, metrics=pack_metrics({"loss": 7})))
 
     agents = Agents({ReduceMetrics: reduce})
     group = started(agents, reduction="function")
@@ -196,7 +206,7 @@ def test_rank_0_reduces_by_the_function_of_the_user() -> None:
     assert isinstance(event, FullReport)
     assert event.metrics == {"loss": 7}
     [asked] = agents.told(ReduceMetrics)
-    assert [one["rank"] for one in asked.metrics] == [0, 1]
+    assert [unpack_metrics(one)["rank"] for one in asked.metrics] == [0, 1]
 
 
 def test_the_mean_is_over_all_ranks() -> None:
@@ -318,6 +328,35 @@ def test_a_worker_lost_after_an_error_of_a_rank_is_not_waited_for(caplog: pytest
     assert caplog.text == ""
 
 
+class Harmful:
+    """An object that cannot be unpickled."""
+
+    def __reduce__(self) -> Any:
+        """Be unpickled by an error."""
+        return int, ("no number",)
+
+
+def test_metrics_that_cannot_be_unpickled_fail_their_rank() -> None:
+    agents = Agents()
+    group = started(agents, reduction="mean")
+    agents.word(0, RankReport(number=1, metrics=pack_metrics({})))
+    harmful = RankReport(number=1, metrics=pack_metrics({"loss": Harmful()}))
+    # A message passes through event loops, which unpickle it without its metrics.
+    agents.word(1, pickle.loads(pickle.dumps(harmful)))
+    text = "rank 1: its metrics could not be unpickled on the trial's worker: ValueError: invalid literal"
+    assert failure(group.next_event).startswith(text)
+
+
+def test_event_loops_unpickle_no_metrics_of_a_checkpoint() -> None:
+    agents = Agents()
+    record = CheckpointRecord(
+        path="trials/a/checkpoint_000000_i01", index=0, iteration=1, metrics={"loss": Harmful()}
+    )
+    made(agents, checkpoint=record).start()
+    for message in agents.told(StartRanks):
+        assert pickle.loads(pickle.dumps(message)).spec.trial_id == "a"
+
+
 def test_shards_are_written_by_their_owners() -> None:
     def write(agents: Agents, address: str) -> None:
         rank = (A, B).index(address)
@@ -340,7 +379,7 @@ def test_a_shard_that_cannot_be_written_is_an_error() -> None:
 
 def offer(*files: OfferedFile) -> RankReport:
     """Return a report with files."""
-    return RankReport(number=1, metrics={}, checkpoint="/tmp", files=files)
+    return RankReport(number=1, metrics=pack_metrics({}), checkpoint="/tmp", files=files)
 
 
 def test_each_file_has_one_writer() -> None:

@@ -15,11 +15,13 @@ from dasktune.errors import ConfigError
 from dasktune.isolation.rank_layout import RankPlace, lay_out, rank_environment
 from dasktune.isolation.rank_messages import (
     AskCheckpoint,
+    CheckpointLoaded,
     DumpStacks,
     FromAgent,
     FromRank,
     HoldPort,
     KillRanks,
+    NewestCheckpoint,
     OfferedFile,
     PortHeld,
     RankBegan,
@@ -214,6 +216,8 @@ class RankGroup:
         self._reducing = False
         #: Since when the limit of the report timeout runs.
         self._waiting_since = 0.0
+        #: The ranks that read a checkpoint from the storage, which no limit bounds.
+        self._loading: set[int] = set()
         self._stacks: dict[int, str] = {}
         #: Events that `next_event` has not returned.
         self._events: deque[FullReport | NewCheckpointAsked | UsableCheckpointLost] = deque()
@@ -284,12 +288,15 @@ class RankGroup:
             if len(self._ended) == self.world_size:
                 return None
             self._check_same_end()
-            deadline = None if self._limit is None else self._waiting_since + self._limit
-            if not self._take(deadline):
+            unlimited = self._limit is None or self._loading
+            if not self._take(None if unlimited else self._waiting_since + (self._limit or 0.0)):
                 self._fail_late()
 
-    def answer_checkpoint(self, rank: int, message: ToRank) -> None:
-        """Answer a rank that waits for the newest checkpoint."""
+    def answer_checkpoint(self, rank: int, message: NewestCheckpoint) -> None:
+        """Answer a rank that waits for the newest checkpoint. The report timeout starts anew."""
+        self._waiting_since = self._timer()
+        if message.record is not None:
+            self._loading.add(rank)
         self._tell(message, rank)
 
     def write_shards(self, owners: Mapping[int, frozenset[str]], path: str) -> dict[str, FileEntry]:
@@ -426,6 +433,9 @@ class RankGroup:
                 self._written[rank] = message
             case AskCheckpoint():
                 self._events.append(NewCheckpointAsked(rank))
+            case CheckpointLoaded():
+                self._loading.discard(rank)
+                self._waiting_since = self._timer()
             case UnusableCheckpoint():
                 self._events.append(UsableCheckpointLost(message))
             case RankEnded():

@@ -26,7 +26,7 @@ from dasktune.trial.events import ErrorInfo
 
 __all__ = [
     "AskCheckpoint",
-    "UnusableCheckpoint",
+    "CheckpointLoaded",
     "DumpStacks",
     "FromAgent",
     "FromRank",
@@ -51,6 +51,7 @@ __all__ = [
     "TellRanks",
     "ToAgent",
     "ToRank",
+    "UnusableCheckpoint",
     "WordOfRank",
     "WriteShard",
 ]
@@ -177,6 +178,11 @@ class AskCheckpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointLoaded:
+    """The rank no longer reads the checkpoint of `NewestCheckpoint`: it has it, or could not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnusableCheckpoint:
     """The newest checkpoint is missing or damaged."""
 
@@ -191,7 +197,16 @@ class RankEnded:
     error: ErrorInfo | None = None
 
 
-WordOfRank = RankBegan | RankReport | ShardWritten | Reduced | AskCheckpoint | UnusableCheckpoint | RankEnded
+WordOfRank = (
+    RankBegan
+    | RankReport
+    | ShardWritten
+    | Reduced
+    | AskCheckpoint
+    | CheckpointLoaded
+    | UnusableCheckpoint
+    | RankEnded
+)
 
 
 # From the coordinator to an agent

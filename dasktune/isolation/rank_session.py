@@ -14,6 +14,7 @@ from typing import Any
 from dasktune.errors import CheckpointDamaged, CheckpointNotFound, ConfigError, StorageError
 from dasktune.isolation.rank_messages import (
     AskCheckpoint,
+    CheckpointLoaded,
     NewestCheckpoint,
     OfferedFile,
     RankReport,
@@ -133,6 +134,8 @@ class RankSession:
                 self._send(UnusableCheckpoint(reason=str(error)))
                 self.has_left = True
                 raise TrialInterrupted from error
+            finally:
+                self._send(CheckpointLoaded())
 
     def should_checkpoint(self) -> bool:
         """Whether the trial is to save soon; see :func:`dasktune.should_checkpoint`.

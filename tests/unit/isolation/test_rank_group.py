@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,11 +23,13 @@ from dasktune.isolation.rank_group import (
 )
 from dasktune.isolation.rank_messages import (
     AskCheckpoint,
+    CheckpointLoaded,
     DumpStacks,
     FromAgent,
     FromRank,
     HoldPort,
     KillRanks,
+    NewestCheckpoint,
     OfferedFile,
     PortHeld,
     RankBegan,
@@ -113,6 +116,10 @@ def _die(agents: Agents, address: str) -> None:
     if rank not in agents.dead:
         agents.dead.add(rank)
         agents.say(address, RankDied(rank=rank, error=ErrorInfo(message="the trial's process died")))
+
+
+def _show(agents: Agents, address: str) -> None:
+    agents.say(address, StacksDumped(stacks={(A, B).index(address): "in hang"}))
 
 
 def silent(agents: Agents, address: str) -> None:
@@ -255,6 +262,32 @@ def test_late_ranks_are_named_with_their_stacks() -> None:
         group.next_event()
     assert "rank 1 did not come to report 1" in caught.value.error.message
     assert "Rank 1:\nin hang" in caught.value.error.traceback
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_reading_and_waiting_for_a_checkpoint_do_not_count_as_silence(found: bool) -> None:
+    record = CheckpointRecord(path="trials/a/checkpoint_000000_i01", index=0, iteration=1)
+    clock = Clock()
+    agents = Agents({DumpStacks: _show})
+    group = started(agents, report_timeout_s=100.0, timer=clock)
+    agents.word(1, AskCheckpoint())
+    assert group.next_event() == NewCheckpointAsked(1)
+    clock.now += 1000.0  # an upload ended
+    group.answer_checkpoint(1, NewestCheckpoint(record=record if found else None))
+
+    def go_on() -> None:
+        if found:
+            agents.word(1, CheckpointLoaded())
+        agents.word(0, AskCheckpoint())
+
+    if found:
+        clock.now += 1000.0  # the rank reads
+    # The group already waits, or finds the messages: both are right, and the first is likely.
+    threading.Timer(0.02, go_on).start()
+    assert group.next_event() == NewCheckpointAsked(0)
+    group.answer_checkpoint(0, NewestCheckpoint(record=None))
+    clock.now += 1000.0
+    assert "ranks 0, 1 did not come to report 1" in failure(group.next_event)
 
 
 def test_ranks_that_do_not_start_are_named() -> None:

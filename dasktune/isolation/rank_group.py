@@ -319,8 +319,15 @@ class RankGroup:
         self._written = {}
         for rank, names in owners.items():
             self._tell(WriteShard(path=path, names=names), rank)
-        while len(self._written) < len(owners):
-            self._take(None)
+        try:
+            while waiting := owners.keys() - self._written.keys():
+                if ended := sorted(waiting & self._ended.keys()):
+                    self._fail(f"{_ranks(ended)} ended before its files of the checkpoint were copied")
+                self._take(None)
+        except (RankFailed, RanksKilled, WorkerGone):
+            # The caller deletes the directory, in which no rank may write any more.
+            self.end()
+            raise
         for shard in self._written.values():
             if shard.error is not None:
                 raise exception_of(shard.error)

@@ -123,6 +123,8 @@ class RankSession:
     def get_checkpoint(self) -> Checkpoint | None:
         """Return the newest checkpoint of the trial; see :func:`dasktune.get_checkpoint`."""
         with self.protected("get_checkpoint()"), self._lock:
+            if self.has_left or self._closed:
+                raise TrialInterrupted  # there is no answer any more
             self._send(AskCheckpoint())
             answer = self._answers.get()
             assert isinstance(answer, NewestCheckpoint), answer

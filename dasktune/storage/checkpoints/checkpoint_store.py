@@ -245,9 +245,14 @@ class CheckpointStore:
         ------
         StorageError
             If the checkpoint's directory on a local disk is missing, because the other process sees
-            another disk.
+            another disk; or if a file of these names is missing.
         """
         files = [file for file in source_files(source) if file.name in names]
+        missing = set(names) - {file.name for file in files}
+        if missing:
+            raise StorageError(
+                f"files of a checkpoint must stay until report() returns, got none named {sorted(missing)}"
+            )
         target = self.storage.child(path)
         if target.is_local:
             try:

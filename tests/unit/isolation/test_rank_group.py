@@ -410,6 +410,24 @@ def test_a_shard_that_cannot_be_written_is_an_error() -> None:
         group.write_shards({0: frozenset({"a"})}, "trials/a")
 
 
+def _leave(agents: Agents, address: str) -> None:
+    agents.word((A, B).index(address), RankEnded())
+
+
+def _vanish(agents: Agents, address: str) -> None:
+    agents.say(address, AgentLost(address, "closed"))
+
+
+@pytest.mark.parametrize(("answer", "error"), [(_leave, RankFailed), (_vanish, WorkerGone)])
+def test_no_rank_writes_any_more_when_a_save_has_failed(answer: Any, error: type[Exception]) -> None:
+    agents = Agents({WriteShard: answer})
+    group = started(agents)
+    with pytest.raises(error):
+        group.write_shards({1: frozenset({"a"})}, "trials/a")
+    assert agents.told(KillRanks)
+    assert agents.closed
+
+
 def offer(*files: OfferedFile) -> RankReport:
     """Return a report with files."""
     return RankReport(number=1, metrics=pack_metrics({}), checkpoint="/tmp", files=files)

@@ -20,6 +20,7 @@ from dasktune.isolation.rank_messages import (
 from dasktune.isolation.rank_metrics import pack_metrics, unpack_metrics
 from dasktune.isolation.rank_session import RankSession
 from dasktune.storage.fs.storage import Storage
+from dasktune.trainable.async_exception import TrialInterrupted
 from dasktune.trainable.ranks import RankInfo, RankSettings
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.resources import PlacementGroupFactory
@@ -88,3 +89,14 @@ def test_rank_0_reduces_what_all_ranks_have_reported() -> None:
     other.session.report({"loss": 1.0})
     assert isinstance(other.said[1], Reduced)
     assert unpack_metrics(other.said[1].metrics) == {"loss": 4.0}
+
+
+@pytest.mark.parametrize("left", [True, False], ids=["left", "closed"])
+def test_nothing_waits_for_a_checkpoint_after_the_end(left: bool) -> None:
+    other = Coordinator()
+    other.session.has_left = left
+    if not left:
+        other.session.close()
+    with pytest.raises(TrialInterrupted):
+        other.session.get_checkpoint()
+    assert other.said == []

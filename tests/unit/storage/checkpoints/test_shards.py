@@ -23,3 +23,8 @@ def test_a_rank_that_does_not_see_the_checkpoint_writes_nothing(local: Storage, 
 def test_an_object_store_needs_no_directory(remote: Storage) -> None:
     shard = CheckpointStore(remote).write_shard({"a": b"1"}, "trials/t/checkpoint_000000_i01", ["a"])
     assert shard["a"].size == 1
+
+
+def test_a_file_that_was_offered_and_deleted_is_an_error(remote: Storage) -> None:
+    with pytest.raises(StorageError, match=r"got none named \['b'\]"):
+        CheckpointStore(remote).write_shard({"a": b"1"}, "trials/t/checkpoint_000000_i01", ["a", "b"])

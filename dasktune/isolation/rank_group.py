@@ -15,11 +15,13 @@ from dasktune.errors import ConfigError
 from dasktune.isolation.rank_layout import RankPlace, lay_out, rank_environment
 from dasktune.isolation.rank_messages import (
     AskCheckpoint,
+    CheckpointLoaded,
     DumpStacks,
     FromAgent,
     FromRank,
     HoldPort,
     KillRanks,
+    NewestCheckpoint,
     OfferedFile,
     PortHeld,
     RankBegan,
@@ -40,9 +42,11 @@ from dasktune.isolation.rank_messages import (
     WordOfRank,
     WriteShard,
 )
+from dasktune.isolation.rank_metrics import unpack_metrics
 from dasktune.isolation.rank_session import exception_of
 from dasktune.storage.checkpoints.manifest import FileEntry
 from dasktune.trainable.ranks import RankSettings
+from dasktune.trainable.running.error_info import error_info
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.events import ErrorInfo
 
@@ -212,6 +216,8 @@ class RankGroup:
         self._reducing = False
         #: Since when the limit of the report timeout runs.
         self._waiting_since = 0.0
+        #: The ranks that read a checkpoint from the storage, which no limit bounds.
+        self._loading: set[int] = set()
         self._stacks: dict[int, str] = {}
         #: Events that `next_event` has not returned.
         self._events: deque[FullReport | NewCheckpointAsked | UsableCheckpointLost] = deque()
@@ -241,6 +247,9 @@ class RankGroup:
         # A kill before this line kills nothing, but its message in the inbox ends the start.
         self._opened = True
         port = self._reserve_port(deadline)
+        # Ranks ask for the newest checkpoint. Its record may hold objects among the metrics, which
+        # Dask's event loop must not unpickle.
+        spec = replace(self._spec, checkpoint=None, initial_checkpoint=None)
         for address in self._addresses:
             ranks = tuple(
                 RankStart(
@@ -251,7 +260,7 @@ class RankGroup:
                 if place.address == address
             )
             self._started.update(rank.info.world_rank for rank in ranks)
-            self._link.send(address, StartRanks(spec=self._spec, config=self._config, ranks=ranks))
+            self._link.send(address, StartRanks(spec=spec, config=self._config, ranks=ranks))
         while len(self._began) < self.world_size:
             # A fast rank may have come to its first report before the last one has begun.
             if not self._take(deadline):
@@ -279,12 +288,15 @@ class RankGroup:
             if len(self._ended) == self.world_size:
                 return None
             self._check_same_end()
-            deadline = None if self._limit is None else self._waiting_since + self._limit
-            if not self._take(deadline):
+            unlimited = self._limit is None or self._loading
+            if not self._take(None if unlimited else self._waiting_since + (self._limit or 0.0)):
                 self._fail_late()
 
-    def answer_checkpoint(self, rank: int, message: ToRank) -> None:
-        """Answer a rank that waits for the newest checkpoint."""
+    def answer_checkpoint(self, rank: int, message: NewestCheckpoint) -> None:
+        """Answer a rank that waits for the newest checkpoint. The report timeout starts anew."""
+        self._waiting_since = self._timer()
+        if message.record is not None:
+            self._loading.add(rank)
         self._tell(message, rank)
 
     def write_shards(self, owners: Mapping[int, frozenset[str]], path: str) -> dict[str, FileEntry]:
@@ -307,8 +319,15 @@ class RankGroup:
         self._written = {}
         for rank, names in owners.items():
             self._tell(WriteShard(path=path, names=names), rank)
-        while len(self._written) < len(owners):
-            self._take(None)
+        try:
+            while waiting := owners.keys() - self._written.keys():
+                if ended := sorted(waiting & self._ended.keys()):
+                    self._fail(f"{_ranks(ended)} ended before its files of the checkpoint were copied")
+                self._take(None)
+        except (RankFailed, RanksKilled, WorkerGone):
+            # The caller deletes the directory, in which no rank may write any more.
+            self.end()
+            raise
         for shard in self._written.values():
             if shard.error is not None:
                 raise exception_of(shard.error)
@@ -393,8 +412,7 @@ class RankGroup:
                 if rank not in self._ended:
                     raise RankFailed(_named(rank, message.error))
             case AgentLost(reason=reason):
-                self._lost[address] = reason
-                raise WorkerGone(f"the connection to worker {address} was lost: {reason}")
+                self._lose(address, reason)
             case _Killed():
                 raise RanksKilled
             case StacksDumped(stacks=stacks):
@@ -417,11 +435,14 @@ class RankGroup:
                     self._waiting_since = self._timer()
                 self._reports[rank] = message
             case Reduced(metrics=metrics):
-                self._add_report(metrics)
+                self._add_report(self._unpack(0, metrics))
             case ShardWritten():
                 self._written[rank] = message
             case AskCheckpoint():
                 self._events.append(NewCheckpointAsked(rank))
+            case CheckpointLoaded():
+                self._loading.discard(rank)
+                self._waiting_since = self._timer()
             case UnusableCheckpoint():
                 self._events.append(UsableCheckpointLost(message))
             case RankEnded():
@@ -452,14 +473,24 @@ class RankGroup:
         if len(self._reports) < self.world_size or self._reducing:
             return
         self._reducing = True
-        metrics = tuple(self._reports[rank].metrics for rank in range(self.world_size))
+        packed = tuple(self._reports[rank].metrics for rank in range(self.world_size))
         match self._settings.reduction:
             case "rank0":
-                self._add_report(metrics[0])
+                self._add_report(self._unpack(0, packed[0]))
             case "mean":
-                self._add_report(mean_metrics(metrics))
+                self._add_report(mean_metrics([self._unpack(rank, one) for rank, one in enumerate(packed)]))
             case "function":
-                self._tell(ReduceMetrics(number=self._number, metrics=metrics), 0)
+                self._tell(ReduceMetrics(number=self._number, metrics=packed), 0)
+
+    @staticmethod
+    def _unpack(rank: int, packed: bytes) -> dict[str, Any]:
+        """Unpickle the metrics of a rank in the trial's own thread, as this may run user code."""
+        try:
+            return unpack_metrics(packed)
+        except Exception as error:  # whatever the user's objects raise
+            cause = error_info(error)
+            message = f"its metrics could not be unpickled on the trial's worker: {cause.message}"
+            raise RankFailed(_named(rank, replace(cause, message=message))) from error
 
     def _add_report(self, metrics: dict[str, Any]) -> None:
         offers = {rank: one for rank, one in sorted(self._reports.items()) if one.files}
@@ -484,6 +515,11 @@ class RankGroup:
     def _fail(self, message: str, traceback: str = "") -> NoReturn:
         raise RankFailed(ErrorInfo(message=message, traceback=traceback or f"{message}\n"))
 
+    def _lose(self, address: str, reason: str) -> NoReturn:
+        """Note that a worker is out of contact, so that no end waits for its ranks."""
+        self._lost[address] = reason
+        raise WorkerGone(f"the connection to worker {address} was lost: {reason}")
+
     def _fail_first(self, rank: int, error: ErrorInfo) -> NoReturn:
         """Raise RankFailed with the error of a rank, or with the death of another one before it."""
         deadline = self._timer() + _SETTLE_SECONDS
@@ -496,7 +532,7 @@ class RankGroup:
                     if other not in self._ended:
                         raise RankFailed(_named(other, death))
                 case AgentLost(reason=reason):
-                    raise WorkerGone(reason)
+                    self._lose(arrived[0], reason)
                 case _Killed():
                     raise RanksKilled
                 case FromRank() | PortHeld() | StacksDumped():

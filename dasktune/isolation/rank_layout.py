@@ -148,13 +148,14 @@ def _visible_devices(
 ) -> tuple[str, ...] | None:
     """Return the GPUs that a rank sees; None for those of its worker.
 
-    With one GPU for each rank, the ranks of a host see all their GPUs in the order of their local
-    ranks: so ``cuda:LOCAL_RANK`` is a rank's own, and the GPUs can copy to each other.
+    With one GPU for each rank of a host, they see all their GPUs in the order of their
+    local ranks: so ``cuda:LOCAL_RANK`` is a rank's own, and the GPUs can copy to each other.
     """
     if not spec.bundle_devices or spec.bundle_devices[place.bundle] is None:
         return None
     own = spec.bundle_devices[place.bundle] or ()
-    if len(own) != 1:
-        return own
     beside = [one for one in places if one.info.node_rank == place.info.node_rank]
-    return tuple(name for one in beside for name in spec.bundle_devices[one.bundle] or ())
+    devices = [spec.bundle_devices[one.bundle] or () for one in beside]
+    if any(len(one) != 1 for one in devices):
+        return own
+    return tuple(name for one in devices for name in one)

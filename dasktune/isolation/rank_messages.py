@@ -7,13 +7,15 @@ Coordinator to agent: `HoldPort` to the agent of rank 0, whose answer is `PortHe
 `StartRanks` once, `TellRanks` and `DumpStacks` any number of times, and `KillRanks`, after which no
 rank of the agent lives. Agent to coordinator: `FromRank` for each message of a rank, then
 `RankDied` once for each rank that was to start.
+
+The event loops of workers unpickle these messages. So values that only user code knows, metrics and
+errors, travel as bytes in them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from dasktune.storage.checkpoints.manifest import FileEntry
 from dasktune.trainable.data.child_payload import ChildPayload
@@ -24,7 +26,7 @@ from dasktune.trial.events import ErrorInfo
 
 __all__ = [
     "AskCheckpoint",
-    "UnusableCheckpoint",
+    "CheckpointLoaded",
     "DumpStacks",
     "FromAgent",
     "FromRank",
@@ -49,6 +51,7 @@ __all__ = [
     "TellRanks",
     "ToAgent",
     "ToRank",
+    "UnusableCheckpoint",
     "WordOfRank",
     "WriteShard",
 ]
@@ -79,7 +82,8 @@ class ReduceMetrics:
 
     #: Number of the report, from 1.
     number: int
-    metrics: tuple[dict[str, Any], ...]
+    #: The packed metrics of each rank, see `pack_metrics`.
+    metrics: tuple[bytes, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +114,7 @@ class WriteShard:
 class NewestCheckpoint:
     """The answer to `AskCheckpoint`."""
 
-    #: None if there is no checkpoint.
+    #: Without metrics; None if there is no checkpoint.
     record: CheckpointRecord | None
 
 
@@ -140,7 +144,8 @@ class RankReport:
     """User code has called `report` and waits for its release."""
 
     number: int
-    metrics: dict[str, Any] = field(repr=False)
+    #: The packed metrics, see `pack_metrics`.
+    metrics: bytes = field(repr=False)
     #: The local directory of its checkpoint; None without one.
     checkpoint: str | None = None
     #: The files there.
@@ -163,7 +168,8 @@ class Reduced:
     """The answer to `ReduceMetrics`."""
 
     number: int
-    metrics: dict[str, Any] = field(repr=False)
+    #: The packed metrics of the result.
+    metrics: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,10 +178,14 @@ class AskCheckpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointLoaded:
+    """The rank no longer reads the checkpoint of `NewestCheckpoint`: it has it, or could not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnusableCheckpoint:
     """The newest checkpoint is missing or damaged."""
 
-    record: CheckpointRecord
     reason: str
 
 
@@ -187,7 +197,16 @@ class RankEnded:
     error: ErrorInfo | None = None
 
 
-WordOfRank = RankBegan | RankReport | ShardWritten | Reduced | AskCheckpoint | UnusableCheckpoint | RankEnded
+WordOfRank = (
+    RankBegan
+    | RankReport
+    | ShardWritten
+    | Reduced
+    | AskCheckpoint
+    | CheckpointLoaded
+    | UnusableCheckpoint
+    | RankEnded
+)
 
 
 # From the coordinator to an agent

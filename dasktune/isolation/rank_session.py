@@ -14,6 +14,7 @@ from typing import Any
 from dasktune.errors import CheckpointDamaged, CheckpointNotFound, ConfigError, StorageError
 from dasktune.isolation.rank_messages import (
     AskCheckpoint,
+    CheckpointLoaded,
     NewestCheckpoint,
     OfferedFile,
     RankReport,
@@ -26,6 +27,7 @@ from dasktune.isolation.rank_messages import (
     WordOfRank,
     WriteShard,
 )
+from dasktune.isolation.rank_metrics import pack_metrics, unpack_metrics
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.checkpoints.source_files import source_files
@@ -105,21 +107,24 @@ class RankSession:
                 raise TrialInterrupted
             path = None if checkpoint is None else _path_of(checkpoint)
             files = () if path is None else _offer(path)
-            plain = plain_metrics(metrics)
-            self._number += 1
+            number = self._number + 1
             report = RankReport(
-                number=self._number,
-                metrics=plain,
+                number=number,
+                metrics=pack_metrics(plain_metrics(metrics)),
                 checkpoint=path,
                 files=files,
                 asks_for_notices=self._asks_for_notices,
             )
             self._send(report)
+            # Not before: user code may catch an error of the lines above, and report again.
+            self._number = number
             self._wait_for_release(path)
 
     def get_checkpoint(self) -> Checkpoint | None:
         """Return the newest checkpoint of the trial; see :func:`dasktune.get_checkpoint`."""
         with self.protected("get_checkpoint()"), self._lock:
+            if self.has_left or self._closed:
+                raise TrialInterrupted  # there is no answer any more
             self._send(AskCheckpoint())
             answer = self._answers.get()
             assert isinstance(answer, NewestCheckpoint), answer
@@ -128,9 +133,11 @@ class RankSession:
             try:
                 return self._store().load(answer.record)
             except (CheckpointNotFound, CheckpointDamaged) as error:
-                self._send(UnusableCheckpoint(record=answer.record, reason=str(error)))
+                self._send(UnusableCheckpoint(reason=str(error)))
                 self.has_left = True
                 raise TrialInterrupted from error
+            finally:
+                self._send(CheckpointLoaded())
 
     def should_checkpoint(self) -> bool:
         """Whether the trial is to save soon; see :func:`dasktune.should_checkpoint`.
@@ -170,8 +177,8 @@ class RankSession:
                 continue
             if isinstance(answer, ReduceMetrics):
                 assert self.reduce is not None
-                reduced = plain_metrics(self.reduce([dict(one) for one in answer.metrics]))
-                self._send(Reduced(number=answer.number, metrics=reduced))
+                reduced = plain_metrics(self.reduce([unpack_metrics(one) for one in answer.metrics]))
+                self._send(Reduced(number=answer.number, metrics=pack_metrics(reduced)))
                 continue
             assert isinstance(answer, Release), answer
             assert answer.number == self._number, answer

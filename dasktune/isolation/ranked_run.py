@@ -110,7 +110,7 @@ class RankedRun(ThreadRun):
             if self.spec.relayed:
                 raise ConfigError(
                     "storage_path must be visible to all workers of a distributed trial, got "
-                    f"{self.spec.storage.url}, which this worker cannot access"
+                    f"{self.spec.storage.url}, which a worker of this trial cannot access"
                 )
             self._group.start()
             self._coordinate(session)
@@ -146,6 +146,8 @@ class RankedRun(ThreadRun):
                 case NewCheckpointAsked(rank=rank):
                     session.note_checkpoint_read()
                     record = self._recorder.newest_record()
+                    if record is not None:
+                        record = replace(record, metrics={})  # these may hold objects of user code
                     self._group.answer_checkpoint(rank, NewestCheckpoint(record=record))
                 case UsableCheckpointLost(message=message):
                     self._lose_checkpoint(message)
@@ -188,7 +190,7 @@ class RankedRun(ThreadRun):
         return ShardedCheckpoint(directory, partial(self._group.write_shards, owners))
 
     def _lose_checkpoint(self, message: UnusableCheckpoint) -> None:
-        self._recorder.lose(message.record, message.reason)
+        self._recorder.lose(message.reason)
         raise TrialInterrupted
 
     def _wait_for_driver(self) -> None:

@@ -119,8 +119,13 @@ class Reservations:
         placement = self._ledger.place(request, now=time.monotonic())
         if placement is None:
             return None
-        head = self._ledger.workers[placement.address]
-        reservation = Reservation(placement=placement, resources=request, relayed=not head.shares_storage)
+        workers = self._ledger.workers
+        reservation = Reservation(
+            placement=placement,
+            resources=request,
+            relayed=not workers[placement.address].shares_storage,
+            all_share=all(workers[address].shares_storage for address in placement.addresses),
+        )
         self._active.setdefault(request, {})[reservation] = None
         return reservation
 

@@ -49,6 +49,8 @@ class Reservation:
     resources: PlacementGroupFactory
     #: Whether the worker lacks access to the storage, so that the driver relays checkpoints.
     relayed: bool = False
+    #: Whether all workers of the placement have access to the storage.
+    all_share: bool = True
     #: The runs that have not ended, in order. Both threads use it, under the lock of
     #: `Reservations`; all fields below belong to the client's event loop.
     runs: deque[TrialRun] = field(default_factory=deque, repr=False)
@@ -79,7 +81,9 @@ class Reservation:
             # The worker decides which GPUs are free. The first share belongs to the head bundle.
             devices = lease.devices[0]
         workers = tuple(bundle.address for bundle in self.placement.bundles)
-        placed = replace(spec, devices=devices, bundle_workers=workers, relayed=self.relayed)
+        # Each rank writes its own files, so one worker without the storage is enough.
+        relayed = self.relayed or (spec.ranks is not None and not self.all_share)
+        placed = replace(spec, devices=devices, bundle_workers=workers, relayed=relayed)
         return placed if spec.ranks is None else replace(placed, bundle_devices=self._bundle_devices())
 
     def _bundle_devices(self) -> tuple[tuple[str, ...] | None, ...]:

@@ -240,9 +240,26 @@ class CheckpointStore:
         -------
         dict of str to FileEntry
             The entries for the manifest, which the other process writes.
+
+        Raises
+        ------
+        StorageError
+            If the checkpoint's directory on a local disk is missing, because the other process sees
+            another disk; or if a file of these names is missing.
         """
         files = [file for file in source_files(source) if file.name in names]
-        return self._copy_all(files, self.storage.child(path))
+        missing = set(names) - {file.name for file in files}
+        if missing:
+            raise StorageError(
+                f"files of a checkpoint must stay until report() returns, got none named {sorted(missing)}"
+            )
+        target = self.storage.child(path)
+        if target.is_local:
+            try:
+                target.call_with_retry(partial(os.stat, target.path()), "Finding the checkpoint")
+            except FileNotFoundError as error:
+                raise StorageError(f"the checkpoint {target} is not visible to this worker") from error
+        return self._copy_all(files, target)
 
     @redact_errors
     def load(self, record: CheckpointRecord) -> Checkpoint:

@@ -272,24 +272,25 @@ class Recorder:
             self._uploader.flush()
             return self.newest or self._spec.initial_checkpoint
 
-    def lose(self, record: CheckpointRecord, reason: str) -> None:
+    def lose(self, reason: str) -> None:
         """Set `ending` because a process of the trial has found its newest checkpoint unusable.
 
         Parameters
         ----------
-        record : CheckpointRecord
-            The checkpoint.
         reason : str
             What was found.
 
         Raises
         ------
+        TrialInterrupted
+            If the trial has been ordered to stop: the order counts, and not the checkpoint.
         StorageError
             If it is the experiment's initial checkpoint, which nothing replaces.
         """
-        if self.newest is None:
-            raise StorageError(reason)
-        self.ending = Unusable(record, reason)
+        with self._unless_stopped():
+            if self.newest is None or isinstance(self._gate.order, StopAnswer):
+                raise StorageError(reason)
+            self.ending = Unusable(self.newest, reason)
 
     @contextmanager
     def _unless_stopped(self) -> Iterator[None]:

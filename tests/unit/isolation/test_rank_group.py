@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import re
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,11 +23,13 @@ from dasktune.isolation.rank_group import (
 )
 from dasktune.isolation.rank_messages import (
     AskCheckpoint,
+    CheckpointLoaded,
     DumpStacks,
     FromAgent,
     FromRank,
     HoldPort,
     KillRanks,
+    NewestCheckpoint,
     OfferedFile,
     PortHeld,
     RankBegan,
@@ -43,10 +47,12 @@ from dasktune.isolation.rank_messages import (
     WordOfRank,
     WriteShard,
 )
+from dasktune.isolation.rank_metrics import pack_metrics, unpack_metrics
 from dasktune.storage.checkpoints.manifest import FileEntry
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.ranks import RankSettings
 from dasktune.trainable.spec import TrialSpec
+from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import ErrorInfo
 from dasktune.trial.resources import PlacementGroupFactory
 
@@ -89,7 +95,7 @@ class Agents:
     def report(self, number: int, *ranks: int, **metrics: Any) -> None:
         """Let ranks come to a report."""
         for rank in ranks or (0, 1):
-            self.word(rank, RankReport(number=number, metrics={**metrics, "rank": rank}))
+            self.word(rank, RankReport(number=number, metrics=pack_metrics({**metrics, "rank": rank})))
 
     def told(self, kind: type) -> list[Any]:
         """Return the messages of a kind that ranks or agents got."""
@@ -110,6 +116,10 @@ def _die(agents: Agents, address: str) -> None:
     if rank not in agents.dead:
         agents.dead.add(rank)
         agents.say(address, RankDied(rank=rank, error=ErrorInfo(message="the trial's process died")))
+
+
+def _show(agents: Agents, address: str) -> None:
+    agents.say(address, StacksDumped(stacks={(A, B).index(address): "in hang"}))
 
 
 def silent(agents: Agents, address: str) -> None:
@@ -135,7 +145,13 @@ def started(agents: Agents, *, timer: Callable[[], float] | None = None, **setti
     return group
 
 
-def made(agents: Agents, *, timer: Callable[[], float] | None = None, **settings: Any) -> RankGroup:
+def made(
+    agents: Agents,
+    *,
+    timer: Callable[[], float] | None = None,
+    checkpoint: CheckpointRecord | None = None,
+    **settings: Any,
+) -> RankGroup:
     """Return a group of two ranks on two hosts."""
     spec = TrialSpec(
         trial_id="a",
@@ -145,6 +161,7 @@ def made(agents: Agents, *, timer: Callable[[], float] | None = None, **settings
         trial_dir="a",
         experiment_name="e",
         trial_name="a",
+        checkpoint=checkpoint,
         bundle_workers=(A, B),
         ranks=RankSettings(**settings),
     )
@@ -187,7 +204,7 @@ def test_a_question_before_the_last_rank_has_begun_is_kept() -> None:
 
 def test_rank_0_reduces_by_the_function_of_the_user() -> None:
     def reduce(agents: Agents, address: str) -> None:
-        agents.word(0, Reduced(number=1, metrics={"loss": 7}))
+        agents.word(0, Reduced(number=1, metrics=pack_metrics({"loss": 7})))
 
     agents = Agents({ReduceMetrics: reduce})
     group = started(agents, reduction="function")
@@ -196,7 +213,7 @@ def test_rank_0_reduces_by_the_function_of_the_user() -> None:
     assert isinstance(event, FullReport)
     assert event.metrics == {"loss": 7}
     [asked] = agents.told(ReduceMetrics)
-    assert [one["rank"] for one in asked.metrics] == [0, 1]
+    assert [unpack_metrics(one)["rank"] for one in asked.metrics] == [0, 1]
 
 
 def test_the_mean_is_over_all_ranks() -> None:
@@ -245,6 +262,32 @@ def test_late_ranks_are_named_with_their_stacks() -> None:
         group.next_event()
     assert "rank 1 did not come to report 1" in caught.value.error.message
     assert "Rank 1:\nin hang" in caught.value.error.traceback
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_reading_and_waiting_for_a_checkpoint_do_not_count_as_silence(found: bool) -> None:
+    record = CheckpointRecord(path="trials/a/checkpoint_000000_i01", index=0, iteration=1)
+    clock = Clock()
+    agents = Agents({DumpStacks: _show})
+    group = started(agents, report_timeout_s=100.0, timer=clock)
+    agents.word(1, AskCheckpoint())
+    assert group.next_event() == NewCheckpointAsked(1)
+    clock.now += 1000.0  # an upload ended
+    group.answer_checkpoint(1, NewestCheckpoint(record=record if found else None))
+
+    def go_on() -> None:
+        if found:
+            agents.word(1, CheckpointLoaded())
+        agents.word(0, AskCheckpoint())
+
+    if found:
+        clock.now += 1000.0  # the rank reads
+    # The group already waits, or finds the messages: both are right, and the first is likely.
+    threading.Timer(0.02, go_on).start()
+    assert group.next_event() == NewCheckpointAsked(0)
+    group.answer_checkpoint(0, NewestCheckpoint(record=None))
+    clock.now += 1000.0
+    assert "ranks 0, 1 did not come to report 1" in failure(group.next_event)
 
 
 def test_ranks_that_do_not_start_are_named() -> None:
@@ -306,6 +349,47 @@ def test_a_process_that_cannot_be_killed_is_reported(caplog: pytest.LogCaptureFi
     assert "the processes of ranks 0, 1 of trial a could not be killed" in caplog.text
 
 
+def test_a_worker_lost_after_an_error_of_a_rank_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    agents = Agents()
+    group = started(agents, timer=Clock(50.0))
+    agents.word(0, RankEnded(error=ErrorInfo(message="ConnectionError: closed by peer")))
+    agents.say(B, AgentLost(B, "closed"))
+    with pytest.raises(WorkerGone, match=f"the connection to worker {B} was lost: closed"):
+        group.next_event()
+    agents.answers[KillRanks] = lambda agents, address: _die(agents, address) if address == A else None
+    group.end()
+    assert caplog.text == ""
+
+
+class Harmful:
+    """An object that cannot be unpickled."""
+
+    def __reduce__(self) -> Any:
+        """Be unpickled by an error."""
+        return int, ("no number",)
+
+
+def test_metrics_that_cannot_be_unpickled_fail_their_rank() -> None:
+    agents = Agents()
+    group = started(agents, reduction="mean")
+    agents.word(0, RankReport(number=1, metrics=pack_metrics({})))
+    harmful = RankReport(number=1, metrics=pack_metrics({"loss": Harmful()}))
+    # A message passes through event loops, which unpickle it without its metrics.
+    agents.word(1, pickle.loads(pickle.dumps(harmful)))
+    text = "rank 1: its metrics could not be unpickled on the trial's worker: ValueError: invalid literal"
+    assert failure(group.next_event).startswith(text)
+
+
+def test_event_loops_unpickle_no_metrics_of_a_checkpoint() -> None:
+    agents = Agents()
+    record = CheckpointRecord(
+        path="trials/a/checkpoint_000000_i01", index=0, iteration=1, metrics={"loss": Harmful()}
+    )
+    made(agents, checkpoint=record).start()
+    for message in agents.told(StartRanks):
+        assert pickle.loads(pickle.dumps(message)).spec.trial_id == "a"
+
+
 def test_shards_are_written_by_their_owners() -> None:
     def write(agents: Agents, address: str) -> None:
         rank = (A, B).index(address)
@@ -326,9 +410,27 @@ def test_a_shard_that_cannot_be_written_is_an_error() -> None:
         group.write_shards({0: frozenset({"a"})}, "trials/a")
 
 
+def _leave(agents: Agents, address: str) -> None:
+    agents.word((A, B).index(address), RankEnded())
+
+
+def _vanish(agents: Agents, address: str) -> None:
+    agents.say(address, AgentLost(address, "closed"))
+
+
+@pytest.mark.parametrize(("answer", "error"), [(_leave, RankFailed), (_vanish, WorkerGone)])
+def test_no_rank_writes_any_more_when_a_save_has_failed(answer: Any, error: type[Exception]) -> None:
+    agents = Agents({WriteShard: answer})
+    group = started(agents)
+    with pytest.raises(error):
+        group.write_shards({1: frozenset({"a"})}, "trials/a")
+    assert agents.told(KillRanks)
+    assert agents.closed
+
+
 def offer(*files: OfferedFile) -> RankReport:
     """Return a report with files."""
-    return RankReport(number=1, metrics={}, checkpoint="/tmp", files=files)
+    return RankReport(number=1, metrics=pack_metrics({}), checkpoint="/tmp", files=files)
 
 
 def test_each_file_has_one_writer() -> None:

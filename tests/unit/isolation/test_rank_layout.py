@@ -60,6 +60,12 @@ def test_ranks_with_several_gpus_see_their_own() -> None:
     assert [one["CUDA_VISIBLE_DEVICES"] for one in seen] == ["0,1", "2,3"]
 
 
+def test_ranks_beside_one_with_other_gpus_see_their_own() -> None:
+    devices = (("0", "1"), ("2",), None)
+    seen = environments(["tcp://a:1"] * 3, {"GPU": 1}, devices)
+    assert [one.get("CUDA_VISIBLE_DEVICES") for one in seen] == ["0,1", "2", None]
+
+
 @pytest.mark.parametrize("devices", [(), (None, None)])
 def test_ranks_without_gpus_keep_the_variable_of_their_worker(devices: tuple[Any, ...]) -> None:
     seen = environments(["tcp://a:1", "tcp://a:1"], {"CPU": 1}, devices)

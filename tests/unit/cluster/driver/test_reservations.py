@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from dasktune.cluster.driver.reservations import Reservations
 from dasktune.placement import WorkerCapacity
+from dasktune.storage.fs.storage import Storage
+from dasktune.trainable.ranks import RankSettings
+from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.resources import PlacementGroupFactory
 
 ONE = PlacementGroupFactory([{"CPU": 1}])
@@ -86,3 +92,28 @@ def test_a_long_list_of_reservations_is_not_checked_one_by_one() -> None:
     seating.with_ledger(lambda ledger, _: setattr(ledger, "exceeds", lambda one: checked.append(one)))
     assert seating.can_prefetch(ONE, 16)
     assert len(checked) == 1
+
+
+@pytest.mark.parametrize(("lacks", "ordinary"), [("", False), ("a", True), ("b", False)])
+def test_a_distributed_trial_is_relayed_if_any_of_its_workers_lacks_the_storage(
+    lacks: str, ordinary: bool
+) -> None:
+    seating = Reservations(heartbeat_timeout=30.0)
+    workers = {name: WorkerCapacity(address=name, nthreads=1, shares_storage=name != lacks) for name in "ab"}
+    seating.update(workers)
+    request = PlacementGroupFactory([{"CPU": 1}, {"CPU": 1}])
+    reservation = seated(seating, request).reservation
+    assert reservation.address == "a"
+    spec = TrialSpec(
+        trial_id="t",
+        incarnation=1,
+        resources=request,
+        storage=Storage("/tmp/runs"),
+        trial_dir="t",
+        experiment_name="e",
+        trial_name="t",
+    )
+    # User code of an ordinary trial runs on the first worker only.
+    assert reservation.placed_spec(spec).relayed is ordinary
+    distributed = reservation.placed_spec(replace(spec, ranks=RankSettings()))
+    assert distributed.relayed is bool(lacks)

@@ -414,9 +414,7 @@ class ExperimentMachine:
         # trial's former history: it is not recorded.
         is_new = trial.cloned_in < trial.incarnation and record(trial, result)
         if is_new and self._goal is not None:
-            points = score(result, *self._goal)
-            if points is not None and (trial.best_score is None or points > trial.best_score):
-                trial.best_score = points
+            self._keep_best(trial, score(result, *self._goal))
         self._clear_suspicion(trial)
         if trial.status not in _DECIDABLE:
             self._on_time(event.time)
@@ -435,6 +433,11 @@ class ExperimentMachine:
             self._carry_out(trial, decision, event.time)
         self._commands.extend(decision.commands)
         return is_new
+
+    @staticmethod
+    def _keep_best(trial: Trial, points: float | None) -> None:
+        if points is not None and (trial.best_score is None or points > trial.best_score):
+            trial.best_score = points
 
     def _fail(self, trial: Trial, error: events.ErrorInfo) -> None:
         trial.errors.append(error)
@@ -626,9 +629,19 @@ class ExperimentMachine:
             If a policy is set up so differently that it cannot continue from its state.
         """
         self.state.load_state_dict(state, histories, self._blocks)
+        self._compute_best_scores()
         self.exploits.rows = list(state["exploits"])
         self._checkpoints.recount()
         self._policies.load_state_dict(state["policies"], self.trials)
+
+    def _compute_best_scores(self) -> None:
+        """Compute the best scores that a snapshot of an older version lacks; it has all results."""
+        if self._goal is None:
+            return
+        for trial in self.trials.values():
+            if trial.best_score is None and trial.history.is_at_hand:
+                for row in trial.history:
+                    self._keep_best(trial, score(row, *self._goal))
 
     # The time, and the end of the experiment
 

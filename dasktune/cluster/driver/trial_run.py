@@ -151,6 +151,8 @@ class TrialRun:
     interrupt: bool = False
     #: Whether user code of this run may still run on the actor, so that it gets no other trial.
     not_reusable: bool = False
+    #: Whether user code was interrupted once; the next time its thread is abandoned.
+    interrupted: bool = False
     #: The event of the run's last message, once that has arrived.
     end: events.TrialEvent | None = None
     #: Whether the experiment has been sent the event of the run's end.

@@ -446,9 +446,9 @@ class WorkerLink:
                 # The worker gets the assignment and the order together, and does not start the run.
                 continue
             run.interrupt = True
-            if run.not_reusable:
+            if run.interrupted:
                 self._abandon_thread(run)
-            run.not_reusable = True
+            run.interrupted = run.not_reusable = True
 
     def _abandon_thread(self, run: TrialRun) -> None:
         """Report the end of a trial whose thread does not stop; its resources stay reserved.

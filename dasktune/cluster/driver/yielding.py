@@ -55,7 +55,8 @@ class YieldChooser:
         if not over or not self._can_save or seconds < self.yields_after:
             return []
         chosen: list[TrialRun] = []
-        candidates = list(runs)
+        # An abandoned run has ended for the experiment, and keeps its order.
+        candidates = [run for run in runs if not run.end_reported]
         for address in over:
             there = [run for run in candidates if address in run.reservation.placement.addresses]
             waits = now - self._chosen_at.get(address, -inf) < _PAUSE

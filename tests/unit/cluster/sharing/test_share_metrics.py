@@ -20,6 +20,12 @@ prometheus_client = pytest.importorskip("prometheus_client", reason="prometheus_
 OPERATIONS = Path(__file__).parents[4] / "docs/operations.md"
 
 
+@pytest.fixture(autouse=True)
+def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a scheduler that other tests run in this process have no metrics here."""
+    monkeypatch.setattr(prometheus_client, "REGISTRY", prometheus_client.CollectorRegistry())
+
+
 @pytest.fixture
 def scheduler() -> Iterator[Scheduler]:
     scheduler = Scheduler(x=2, y=2)
@@ -30,7 +36,7 @@ def scheduler() -> Iterator[Scheduler]:
 
 def shown() -> list[str]:
     """Return the samples of dasktune on the page that Dask's scheduler makes."""
-    page = prometheus_client.generate_latest().decode()
+    page = prometheus_client.generate_latest(prometheus_client.REGISTRY).decode()
     return [line for line in page.splitlines() if line.startswith("dasktune_")]
 
 
@@ -75,7 +81,7 @@ def test_a_bug_in_the_shares_leaves_the_other_metrics_alone(
     scheduler.read("a")
     scheduler.workers = None  # type: ignore[assignment]
     assert shown() == []
-    assert "process_" in prometheus_client.generate_latest().decode()
+    assert "process_" in prometheus_client.generate_latest(prometheus_client.REGISTRY).decode()
     assert "could not be measured" in caplog.text
 
 

@@ -293,7 +293,7 @@ class RankGroup:
                 self._fail_late()
 
     def answer_checkpoint(self, rank: int, message: NewestCheckpoint) -> None:
-        """Answer a rank that waits for the newest checkpoint. The report timeout starts anew."""
+        """Answer a rank that waits for the newest checkpoint. The report timeout starts again."""
         self._waiting_since = self._timer()
         if message.record is not None:
             self._loading.add(rank)

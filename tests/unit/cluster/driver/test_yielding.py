@@ -13,10 +13,11 @@ from dasktune.trainable.reporting.trial_messages import PauseAnswer
 
 
 def run(name: str, *addresses: str, **facts: Any) -> Any:
-    placement = SimpleNamespace(addresses=addresses)
-    reservation = SimpleNamespace(placement=placement)
+    placement = SimpleNamespace(end_reported=False, addresses=addresses)
+    reservation = SimpleNamespace(end_reported=False, placement=placement)
     return SimpleNamespace(
-        **{"trial_id": name, "reservation": reservation, "received_seq": 1, "order": None, **facts}
+        end_reported=False,
+        **{"trial_id": name, "reservation": reservation, "received_seq": 1, "order": None, **facts},
     )
 
 

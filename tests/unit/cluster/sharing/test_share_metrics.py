@@ -23,7 +23,9 @@ OPERATIONS = Path(__file__).parents[4] / "docs/operations.md"
 @pytest.fixture(autouse=True)
 def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a scheduler that other tests run in this process have no metrics here."""
-    monkeypatch.setattr(prometheus_client, "REGISTRY", prometheus_client.CollectorRegistry())
+    registry = prometheus_client.CollectorRegistry()
+    prometheus_client.ProcessCollector(registry=registry)
+    monkeypatch.setattr(prometheus_client, "REGISTRY", registry)
 
 
 @pytest.fixture

@@ -14,15 +14,19 @@ needed.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, NamedTuple, overload
 
+from dasktune.errors import StorageError
 from dasktune.trial.result_keys import TRAINING_ITERATION
 from dasktune.trial.rows.row_blocks import IN_MEMORY, BlockStore, pack_rows, unpack_rows
 
 __all__ = ["BLOCK_ROWS", "History", "StoredRows"]
+
+logger = logging.getLogger(__name__)
 
 Row = dict[str, Any]
 
@@ -56,6 +60,8 @@ class _Parts(NamedTuple):
     num_blocks: int
     #: The newest rows, as they came. Empty only if there is no row at all.
     newest: list[Row]
+    #: Rows that replace older ones with the same iteration. These are older than `newest`.
+    recomputed: History | None
 
 
 class History(Sequence[Row]):
@@ -80,7 +86,7 @@ class History(Sequence[Row]):
     True
     """
 
-    __slots__ = ("_newest", "_parts", "_recomputed", "_unpacked", "store")
+    __slots__ = ("_newest", "_parts", "_unpacked", "store")
 
     def __init__(
         self, rows: Iterable[Row] = (), *, store: BlockStore = IN_MEMORY, stored: StoredRows | None = None
@@ -88,9 +94,7 @@ class History(Sequence[Row]):
         self.store = store
         #: The last member of `_parts`, where most calls find all that they need.
         self._newest: list[Row] = []
-        self._parts = _Parts(stored or StoredRows(0, History), [], 0, self._newest)
-        #: Rows that replace older ones with the same iteration. These are older than `_newest`.
-        self._recomputed: History | None = None
+        self._parts = _Parts(stored or StoredRows(0, History), [], 0, self._newest, None)
         #: The last block that was unpacked to read a single row: its list, its number, its rows.
         self._unpacked: tuple[list[Any], int, list[Row]] = ([], -1, [])
         self.extend(rows)
@@ -129,8 +133,11 @@ class History(Sequence[Row]):
             return True
         if iteration < int(newest[0][TRAINING_ITERATION]):
             if len(self) > len(newest):
-                self._recomputed = self._recomputed or History(store=self.store)
-                self._recomputed.append(row)
+                again = self._parts.recomputed
+                if again is None:
+                    again = History(store=self.store)
+                    self._set(self._parts._replace(recomputed=again))
+                again.append(row)
             return False
         for at, other in enumerate(newest):
             if int(other[TRAINING_ITERATION]) == iteration:
@@ -145,51 +152,59 @@ class History(Sequence[Row]):
         iteration : int
             The last ``training_iteration`` that stays.
         """
-        while self._newest and int(self._newest[-1].get(TRAINING_ITERATION, 0)) > iteration:
-            self._newest.pop()
-            if not self._newest:
-                self._unpack_last()
+        # Other threads may read the history meanwhile: it changes only at the end, in one step, and
+        # not at all if reading an older row fails.
+        stored, blocks, number, newest, recomputed = self._parts
+        rows = _up_to(newest, iteration)
+        if not rows and len(self) > len(newest):
+            again = self._recomputed_rows()
+            while not rows and number:
+                number -= 1
+                rows = _up_to(self._current(self._block(blocks[number]), again), iteration)
+            if not rows and stored.count:
+                self._set(self._cut_stored(stored, iteration, again))
+                return
+            # A new list: a reader may still use the old one, which must only grow.
+            blocks = blocks[:number]
+            recomputed = self._recomputed_before(rows)
+        self._set(_Parts(stored, blocks, number, rows, recomputed if rows else None))
+
+    def _cut_stored(self, stored: StoredRows, iteration: int, again: Mapping[int, Row]) -> _Parts:
+        """Return the stored rows up to an iteration, packed; no rows if they cannot be read."""
+        # A trial seldom goes back so far.
+        loaded = History(store=self.store)
+        try:
+            for row in islice(stored.read(), stored.count):
+                loaded.append(again.get(int(row[TRAINING_ITERATION]), row) if again else row)
+        except StorageError as error:
+            # The trial does not need these rows to continue, so its experiment continues, too.
+            logger.warning(
+                "a trial goes back to iteration %d and loses its older results, which cannot be read: %s",
+                iteration,
+                error,
+            )
+            return History(store=self.store)._parts
+        loaded.cut_back(iteration)
+        return loaded._parts
+
+    def _recomputed_before(self, rows: list[Row]) -> History | None:
+        """Return the recomputed rows that are older than the first of these rows."""
+        before = self._parts.recomputed
+        if before is None or not rows:
+            return None
+        first = int(rows[0][TRAINING_ITERATION])
+        older = (row for row in before if int(row[TRAINING_ITERATION]) < first)
+        return History(older, store=self.store)
 
     def _pack(self) -> None:
-        stored, blocks, number, newest = self._parts
+        stored, blocks, number, newest, recomputed = self._parts
         rows, rest = newest[:BLOCK_ROWS], newest[BLOCK_ROWS:]
         packed = pack_rows(rows)
         blocks.append(rows if packed is None else self.store.write(packed))
-        self._set(_Parts(stored, blocks, number + 1, rest))
+        self._set(_Parts(stored, blocks, number + 1, rest, recomputed))
 
     def _set(self, parts: _Parts) -> None:
         self._parts, self._newest = parts, parts.newest
-
-    def _unpack_last(self) -> None:
-        """Make the last rows the newest ones, after all of these were removed."""
-        stored, blocks, number, _ = self._parts
-        if not number:
-            if not stored.count:
-                return
-            # A trial seldom goes back so far. What precedes the last block is packed again.
-            loaded = History(islice(stored.read(), stored.count), store=self.store)
-            stored, blocks, number = loaded._parts[:3]
-            rows = loaded._newest
-        else:
-            number -= 1
-            # A new list: a reader may still use the old one, which must only grow.
-            rows, blocks = list(self._block(blocks[number])), blocks[:number]
-        self._set(_Parts(stored, blocks, number, rows))
-        if self._recomputed is not None:
-            first = int(rows[0][TRAINING_ITERATION])
-            before = self._recomputed
-            self._recomputed = History(store=self.store)
-            for row in before:
-                if int(row[TRAINING_ITERATION]) < first:
-                    self._recomputed.append(row)
-                else:
-                    self._replace(rows, row)
-
-    @staticmethod
-    def _replace(rows: list[Row], row: Row) -> None:
-        for at, other in enumerate(rows):
-            if other[TRAINING_ITERATION] == row[TRAINING_ITERATION]:
-                rows[at] = row
 
     # Queries, in any thread
 
@@ -209,7 +224,7 @@ class History(Sequence[Row]):
         return len(self) > len(self._newest)
 
     def __len__(self) -> int:
-        stored, _, number, newest = self._parts
+        stored, _, number, newest, _ = self._parts
         return stored.count + number * BLOCK_ROWS + len(newest)
 
     def __bool__(self) -> bool:
@@ -258,7 +273,7 @@ class History(Sequence[Row]):
 
     def _rows(self, parts: _Parts, newest: list[Row], start: int) -> Iterator[Row]:
         """Yield the rows from an index on, a block at a time."""
-        stored, blocks, number, _ = parts
+        stored, blocks, number, _, _ = parts
         if start < stored.count:
             recomputed = self._recomputed_rows()
             for row in islice(stored.read().rows_from(start), stored.count - start):
@@ -286,7 +301,7 @@ class History(Sequence[Row]):
         return block if isinstance(block, list) else unpack_rows(self.store.read(block))
 
     def _recomputed_rows(self) -> Mapping[int, Row]:
-        again = self._recomputed
+        again = self._parts.recomputed
         return {} if again is None else {int(row[TRAINING_ITERATION]): row for row in again}
 
     def _current(self, rows: list[Row], recomputed: Mapping[int, Row] | None = None) -> list[Row]:
@@ -306,3 +321,11 @@ class History(Sequence[Row]):
 
     def __repr__(self) -> str:
         return repr(list(self))
+
+
+def _up_to(rows: list[Row], iteration: int) -> list[Row]:
+    """Return a new list of the rows without the last ones that are after an iteration."""
+    kept = rows.copy()
+    while kept and int(kept[-1].get(TRAINING_ITERATION, 0)) > iteration:
+        kept.pop()
+    return kept

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dasktune.errors import StorageError
 from dasktune.trial.rows.trial_history import BLOCK_ROWS, History, StoredRows
 
 ITERATION = "training_iteration"
@@ -198,3 +199,61 @@ def test_its_blocks_go_to_the_store():
     assert len(store.blocks) == 9
     assert numbers(history) == list(range(1, 10 * BLOCK_ROWS + 1))
     assert json.dumps(history[3]) == json.dumps(row(4))
+
+
+def test_other_threads_see_all_rows_while_the_stored_ones_are_read_to_cut_back():
+    rows = [row(number) for number in range(1, 301)]
+    seen: list[Any] = []
+
+    def read() -> History:
+        seen.append((len(history), history[-1]))
+        return History(rows[:299])
+
+    history = History(rows[299:], stored=StoredRows(299, read))
+    history.cut_back(200)
+    assert seen == [(300, rows[299])]
+    assert history == rows[:200]
+    history.cut_back(0)
+    assert history == []
+    # All of the stored rows may go, too.
+    again = History(rows[299:], stored=StoredRows(299, read))
+    seen.clear()
+    history = again
+    again.cut_back(0)
+    assert again == []
+    assert again.is_at_hand
+
+
+def test_a_history_that_cannot_be_read_stays_as_it_is():
+    def read() -> History:
+        raise OSError("disk")
+
+    history = History([row(300)], stored=StoredRows(299, read))
+    with pytest.raises(OSError, match="disk"):
+        history.cut_back(200)
+    assert len(history) == 300
+    assert history[-1] == row(300)
+
+
+def test_a_damaged_journal_costs_the_old_rows_of_a_trial_that_goes_back_not_its_experiment(
+    caplog: pytest.LogCaptureFixture,
+):
+    def read() -> History:
+        raise StorageError("the journal is damaged")
+
+    history = History([row(300)], stored=StoredRows(299, read))
+    assert not history.record(row(5, 7))
+    history.cut_back(200)
+    assert "goes back to iteration 200 and loses its older results" in caplog.text
+    assert history == []
+    assert history.record(row(201))
+    assert history == [row(201)]
+
+
+def test_what_was_recomputed_before_all_rows_were_removed_is_forgotten():
+    history = History(map(row, range(2, 5 * BLOCK_ROWS)))
+    # It precedes the first row, and so replaces none.
+    assert not history.record(row(1, 7))
+    history.cut_back(0)
+    history.extend(map(row, range(1, 5 * BLOCK_ROWS)))
+    assert history == long(5 * BLOCK_ROWS - 1)

@@ -26,6 +26,8 @@ Sample = tuple[str, float]
 #: answer took. So scrapes take less than a two hundredth of the driver's time, however many come.
 _LEAST_AGE: Final = 0.5
 _TIMES: Final = 200.0
+#: Most seconds of that: the driver may have been suspended while it answered.
+_MOST_AGE: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,4 +197,4 @@ class ExpositionCache:
         seconds : float
             How long the driver took for it.
         """
-        self._text, self._until = text, self._timer() + max(_LEAST_AGE, _TIMES * seconds)
+        self._text, self._until = text, self._timer() + min(max(_LEAST_AGE, _TIMES * seconds), _MOST_AGE)

@@ -18,7 +18,13 @@ __all__ = ["action_for_request", "checkpoint_action", "new_trial", "reset_trial"
 
 #: Statuses of a trial that runs or is about to run: its worker must pause it.
 _ON_A_WORKER = frozenset(
-    {TrialStatus.STARTING, TrialStatus.RESTORING, TrialStatus.RUNNING, TrialStatus.SAVING}
+    {
+        TrialStatus.STARTING,
+        TrialStatus.RESTORING,
+        TrialStatus.RUNNING,
+        TrialStatus.SAVING,
+        TrialStatus.YIELDING,
+    }
 )
 
 #: Statuses of a trial that is on no worker, or that its worker was already requested to pause.
@@ -28,7 +34,6 @@ _OFF_WORKERS = frozenset(
         TrialStatus.PAUSED,
         TrialStatus.PAUSING,
         TrialStatus.RESIZING,
-        TrialStatus.YIELDING,
     }
 )
 

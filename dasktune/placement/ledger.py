@@ -109,7 +109,7 @@ class Ledger:
         self._avoided.pop(address, None)
         self._exclusive.pop(address, None)
 
-    def avoid(self, address: str, until: float) -> None:
+    def avoid(self, address: str, until: float, *, replaces: bool = False) -> None:
         """Place no trials on a worker until a given time, or longer if an earlier call says so.
 
         Parameters
@@ -118,8 +118,10 @@ class Ledger:
             The worker's address.
         until : float
             Time at which it is used again, on the clock of `now`.
+        replaces : bool, default=False
+            Whether this time counts although an earlier call gave a later one.
         """
-        self._avoided[address] = max(until, self._avoided.get(address, until))
+        self._avoided[address] = until if replaces else max(until, self._avoided.get(address, until))
         self._add_to_pool(address)
 
     def fits(self, request: PlacementGroupFactory, *, now: float) -> bool:

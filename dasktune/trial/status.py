@@ -176,7 +176,6 @@ TRANSITIONS: dict[tuple[TrialStatus, type[events.TrialEvent] | type[actions.Tria
     (_S.YIELDING, events.ResultReported): _S.YIELDING,
     (_S.YIELDING, events.TrialPaused): _S.PENDING,
     (_S.YIELDING, events.TrialEnded): _S.TERMINATED,
-    (_S.YIELDING, actions.SuspendTrial): _S.SUSPENDING,
     (_S.YIELDING, actions.PauseTrial): _S.PAUSING,
     (_S.YIELDING, actions.ResizeTrial): _S.RESIZING,
     (_S.YIELDING, actions.ExploitTrial): _S.YIELDING,
@@ -248,7 +247,7 @@ for _status in (
 ):
     TRANSITIONS[_status, events.TrialFailed] = _S.PENDING
     TRANSITIONS[_status, actions.StopTrial] = _S.STOPPING
-for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING):
+for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING, _S.YIELDING):
     TRANSITIONS[_status, actions.RecallTrial] = _S.SUSPENDING
 for _leaving, _left in ((_S.SUSPENDING, _S.SUSPENDED), (_S.SHELVING, _S.SHELVED)):
     for _event in (events.TrialStarted, events.ResultReported, events.CheckpointCommitted):

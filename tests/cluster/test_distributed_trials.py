@@ -635,13 +635,20 @@ def leave_on_notice(config: dict[str, Any]) -> None:
         time.sleep(0.02)
 
 
-def test_a_notice_reaches_all_ranks_at_the_same_report(cluster: LocalCluster, tmp_path: Path) -> None:
-    one = tuner(cluster, tmp_path, tune.with_ranks(leave_on_notice, 2))
+@pytest.mark.parametrize("noticed", ["own", "other"])
+def test_a_notice_reaches_all_ranks_at_the_same_report(
+    cluster: LocalCluster, tmp_path: Path, noticed: str
+) -> None:
+    # Each worker has two threads, so two ranks of two CPUs each are on two workers.
+    one = tuner(cluster, tmp_path, tune.with_ranks(leave_on_notice, 2, {"cpu": 2}))
     with fitting(one) as future:
         until(lambda: len(journal(tmp_path, event="ResultReported")) >= 5)
         [started] = journal(tmp_path, event="TrialStarted")
-        worker = ["--worker", started["worker"], "--in", "20", "--reason", "spot"]
-        assert main(["notice", "--address", cluster.scheduler_address, *worker]) == 0
+        with Client(cluster, set_as_default=False) as client:
+            [other] = set(client.scheduler_info()["workers"]) - {started["worker"]}
+        worker = started["worker"] if noticed == "own" else other
+        options = ["--worker", worker, "--in", "4", "--reason", "spot"]
+        assert main(["notice", "--address", cluster.scheduler_address, *options]) == 0
         until(lambda: len(journal(tmp_path, event="TrialStarted")) == 2)
         (tmp_path / "go").touch()
         results = future.result(timeout=120)

@@ -75,7 +75,7 @@ class Admission:
     ) -> None:
         self._client = client
         self._versions = dict(versions)
-        self._calls = BatchedCalls(client)
+        self._calls = BatchedCalls(client, longest_s=checks.combined_s)
         self._checks = checks
         self._allowed = allowed
         self._declare = declare

@@ -99,6 +99,11 @@ class Checks:
     timeout_s: float = 60.0
     saves: bool = True
 
+    @property
+    def combined_s(self) -> float:
+        """Seconds for which a combined call waits; then each worker can still be called alone."""
+        return min(10.0, self.timeout_s / 3)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreflightReport:
@@ -228,7 +233,7 @@ async def preflight(client: Any, checks: Checks, *, workers: Mapping[str, Worker
     silent = await _silent(client, workers.values(), checks)
     chosen = one_per_host(one for one in workers.values() if one.address not in silent)
     # All workers are asked at once, so that they import dasktune at the same time.
-    calls = BatchedCalls(client)
+    calls = BatchedCalls(client, longest_s=checks.combined_s)
     versions = {
         worker.address: asyncio.ensure_future(_ask_version(calls, worker, checks))
         for worker in workers.values()

@@ -91,9 +91,17 @@ class BatchedCalls:
         await result
 
     def close(self) -> None:
-        """Cancel the calls that are under way."""
+        """Cancel all calls, also those that wait."""
         for task in self._tasks:
             task.cancel()
+        for calls in self._for_workers.values():
+            for *_, result in calls:
+                result.cancel()
+        for waiting in self._for_scheduler.values():
+            for _, result in waiting:
+                result.cancel()
+        self._for_workers.clear()
+        self._for_scheduler.clear()
 
     def _new_result(self) -> asyncio.Future[Any]:
         result = asyncio.get_running_loop().create_future()

@@ -44,6 +44,7 @@ from dasktune.cluster.protocol.wire_messages import (
 from dasktune.cluster.resources.resource_lease import LeaseFailed
 from dasktune.cluster.worker import experiment_plugin as plugin_module
 from dasktune.cluster.worker.experiment_plugin import ExperimentPlugin
+from dasktune.text.formatting import one_line
 from dasktune.trainable.reporting.trial_messages import Answer, Committed, Returned, StopAnswer, Unrestored
 from dasktune.trial.events import (
     ExecutorEvent,
@@ -72,6 +73,9 @@ _POLL_INTERVAL = 1.0
 #: loop's time.
 _SECONDS_PER_WORKER = 0.01
 
+
+#: Most columns of the reason of a notice, which comes from another program.
+_LONGEST_REASON = 200
 
 #: Seconds after its announced end in which the loss of a worker is still due to its notice.
 _LATE_END = 60.0
@@ -217,6 +221,7 @@ class TrialDispatcher:
             on_transfer=self._start_transfer,
             on_memory=self._on_memory,
             on_unrestored=self._on_unrestored,
+            is_noticed=self._has_notice,
         )
         self._relay = CheckpointRelay()
         self._pool = self._new_pool()
@@ -331,19 +336,23 @@ class TrialDispatcher:
         for gone in tuple(self._links) if address is None else (address,):
             link = self._links.pop(gone, None)
             # The loss of a worker that was given notice says nothing about its trials.
-            charged = charged and not self._has_notice(gone)
+            is_charged = charged and not self._has_notice(gone)
             dependents = [] if address is None else self._runs_needing(address)
             suspects = len(dependents) + (0 if link is None else link.suspects)
             if link is not None:
-                link.mark_lost(reason, charged=charged, shared=bool(dependents))
+                link.mark_lost(reason, charged=is_charged, shared=bool(dependents))
             for run in dependents:
                 # The end of a run also ends the runs queued behind it.
                 if run.key in self._links[run.address].runs:
                     run.reservation.blamed = gone
-                    self._links[run.address].abandon(run, reason, charged=charged, shared=suspects > 1)
+                    self._links[run.address].abandon(run, reason, charged=is_charged, shared=suspects > 1)
         # Idle actors hold leases. If a worker restarted at this address, Dask would grant
         # them there, although the actors themselves are lost.
         self._pool.drop_idle(address)
+        if address is not None:
+            # A worker that starts at the same address has no notice. If it is the same worker after
+            # all, it reports its notice again with the next trial.
+            self._noticed.pop(address, None)
         self._objects.forget_worker(address)
         self.memory.on_worker_lost(address, reason)
 
@@ -567,6 +576,7 @@ class TrialDispatcher:
 
         The worker itself tells the trials that run there. The notification may be repeated.
         """
+        reason = one_line(reason, _LONGEST_REASON)
         if not self._has_notice(address):
             logger.warning(
                 "worker %s ends in %.0f s (%s): its trials save, leave and resume on other workers",

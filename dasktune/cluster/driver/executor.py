@@ -190,7 +190,7 @@ class DaskTrialExecutor:
             on_failure=self._on_failure,
             on_crash=self._events.put,
             on_share=lambda: self._monitor.read_at_once(),
-            on_notice=self._reservations.avoid,
+            on_notice=self._reservations.follow_notice,
         )
 
     def _new_share(self) -> ShareReporter:

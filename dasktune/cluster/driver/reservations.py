@@ -110,6 +110,12 @@ class Reservations:
             if address in self._ledger.workers:
                 self._ledger.avoid(address, time.monotonic() + seconds)
 
+    def follow_notice(self, address: str, seconds: float) -> None:
+        """Place nothing on a worker until its announced end; a newer notice may come earlier."""
+        with self._lock:
+            if address in self._ledger.workers:
+                self._ledger.avoid(address, time.monotonic() + seconds, replaces=True)
+
     def with_ledger(self, function: Callable[[Ledger, int], T]) -> T:
         """Call a function with the ledger and the number of reservations, under the lock."""
         with self._lock:

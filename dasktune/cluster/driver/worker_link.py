@@ -101,6 +101,9 @@ class LinkCallbacks:
     on_unrestored : callable
         Called with the link, a run and its last message: its checkpoint in the storage is missing
         or damaged. The run ends by :meth:`WorkerLink.end_unrestored`.
+    is_noticed : callable, optional
+        Called with an address. Returns whether the worker was given notice of its end, so that its
+        loss says nothing about its trials.
     """
 
     emit: Callable[[Sequence[TrialEvent]], None]
@@ -108,6 +111,7 @@ class LinkCallbacks:
     on_transfer: Callable[[WorkerLink, TrialRun, int], None]
     on_memory: Callable[[TrialRun, Committed | Returned], None]
     on_unrestored: Callable[[WorkerLink, TrialRun, Unrestored], None]
+    is_noticed: Callable[[str], bool] = lambda address: False
 
 
 class WorkerLink:
@@ -323,8 +327,10 @@ class WorkerLink:
                 if request := self._next_request():
                     await self._poll(*request)
         except WorkerLost as loss:
+            loss.charged = loss.charged and not self._callbacks.is_noticed(self.address)
             self.mark_lost(loss.reason, charged=loss.charged, shared=loss.shared)
-            self._end_all(loss)
+            # The driver may have marked the worker lost before, and have forgotten its notice since.
+            self._end_all(WorkerLost(*self._lost.result()))
 
     # The poll loop
 

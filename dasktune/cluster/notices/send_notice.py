@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import Sequence
+from math import inf
 from typing import Any, Final
 
 from dasktune.cluster.connection.connect import connect
@@ -15,6 +17,8 @@ from dasktune.cluster.worker.worker_notices import give_notice
 from dasktune.errors import ClusterError, check
 
 __all__ = ["send_notice"]
+
+logger = logging.getLogger(__name__)
 
 #: Most workers that are called at the same time.
 _AT_ONCE: Final = 64
@@ -57,7 +61,7 @@ def send_notice(
     client : object
         The cluster: a client, a cluster object, or the address of a scheduler.
     seconds : float
-        Seconds until the end. Positive.
+        Seconds until the end. Positive and finite. A newer notice replaces the last one.
     hosts : sequence of str, default=()
         Names or addresses of hosts, all of whose workers are meant.
     workers : sequence of str, default=()
@@ -75,19 +79,21 @@ def send_notice(
     Raises
     ------
     ConfigError
-        If `seconds` is not positive.
+        If `seconds` is not positive and finite.
     ClusterError
         If no worker has taken the notice.
     """
-    check(seconds > 0, "seconds", "a positive number", seconds)
+    check(0 < seconds < inf, "seconds", "a positive and finite number", seconds)
     with connect(client, timeout_s=timeout_s) as connection:
         answers = connection.client.sync(
             _send, connection.client, seconds, tuple(hosts), frozenset(workers), reason, timeout_s
         )
     noticed = [address for address, answer in answers.items() if answer is True]
+    errors = [f"{address}: {answer}" for address, answer in answers.items() if answer not in (True, False)]
     if noticed:
+        for error in errors:
+            logger.warning("a worker may not have taken the notice: %s", error)
         return noticed
-    errors = [f"{address}: {answer}" for address, answer in answers.items() if answer is not False]
     why = f"The first one that was called answers: {errors[0]}" if errors else "Name others, or none for all."
     raise ClusterError(f"no worker of the cluster has taken the notice. {why}")
 

@@ -254,12 +254,14 @@ async def hold(key: str, actor: str, home: str, plugin: str, topic: str, claim: 
         if devices is None:
             raise DevicesTaken(f"no GPU has room for {[amount for amount, _ in claim.shares]}")
         worker.log_event(topic, LeaseGranted(key, devices).encode())
+        reporter = ours.report_notices(worker, topic)
         # The key may have been released before the plugin could wake this task, so the task's state
         # is checked as well, first without waiting.
         while not released.is_set() and _is_wanted(worker, key):
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(released.wait(), _LOOK_INTERVAL)
         await _wait_for_user_code(ours, actor)
+        del reporter
     finally:
         asking.cancel()
         del ours.leases[key]

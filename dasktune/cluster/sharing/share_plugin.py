@@ -150,17 +150,17 @@ class _ShareCollector:
         ("dasktune_waiting_trials", "Trials that would start now if they had room.", "waiting"),
     )
 
-    def __init__(self, summary: Callable[[], Mapping[str, Any]], core: Any, registry: Any) -> None:
-        self._summary, self._core, self._registry = summary, core, registry
+    def __init__(self, experiments: Callable[[], list[dict[str, Any]]], core: Any, registry: Any) -> None:
+        self._experiments, self._core, self._registry = experiments, core, registry
 
     @classmethod
-    def registered(cls, summary: Callable[[], Mapping[str, Any]]) -> _ShareCollector | None:
+    def registered(cls, experiments: Callable[[], list[dict[str, Any]]]) -> _ShareCollector | None:
         """Return a registered collector; None if there are no metrics in this process."""
         try:
             from prometheus_client import REGISTRY, core
         except ImportError:
             return None
-        collector = cls(summary, core, REGISTRY)
+        collector = cls(experiments, core, REGISTRY)
         REGISTRY.register(collector)
         return collector
 
@@ -175,7 +175,7 @@ class _ShareCollector:
     def collect(self) -> list[Any]:
         """Return the metrics now; experiments of the same name are added up."""
         try:
-            experiments = self._summary()["experiments"]
+            experiments = self._experiments()
         except Exception:
             # A bug here must not take away Dask's own metrics.
             logger.exception("the shares of the cluster could not be measured")
@@ -228,7 +228,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
     async def start(self, scheduler: Any) -> None:
         """Read the leases that exist already, and add the shares to the scheduler's metrics."""
         self.scheduler = scheduler
-        self._collector = _ShareCollector.registered(self.summary)
+        self._collector = _ShareCollector.registered(lambda: list(self._recent_summary()[1].values()))
         for key, task in scheduler.tasks.items():
             if task.processing_on is not None:
                 self.transition(key, "waiting", "processing")
@@ -416,16 +416,24 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             }
         return totals, shown
 
+    def _recent_summary(self, name: str = "") -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
+        """Return what `_summarize` returns, at most half a second old, and with this experiment.
+
+        It is not made for each call: with many leases that takes milliseconds.
+        """
+        made_at, totals, shown = self._summary
+        now = self._timer()
+        if now - made_at > _SUMMARY_AGE or (name and name not in shown):
+            totals, shown = self._summarize()
+            self._summary = now, totals, shown
+        return totals, shown
+
     def _shares_for(self, name: str) -> dict[str, Any]:
         """Return the shares for an experiment.
 
-        They are not computed for each call: with many leases that takes milliseconds.
+        Those of the last half second serve, too.
         """
-        now = self._timer()
-        made_at, totals, shown = self._summary
-        if now - made_at > _SUMMARY_AGE or name not in shown:
-            totals, shown = self._summarize()
-            self._summary = now, totals, shown
+        totals, shown = self._recent_summary(name)
         order = sorted(shown, key=lambda one: -shown[one]["share"])
         listed = order[:_MOST_LISTED]
         if name not in listed:

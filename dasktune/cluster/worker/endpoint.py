@@ -24,12 +24,11 @@ from dasktune.cluster.protocol.wire_messages import (
     Request,
     TransferCall,
     TrialReport,
-    WorkerNoticed,
 )
 from dasktune.cluster.worker.assignment import AssignedTrial
 from dasktune.cluster.worker.driver_liveness import DriverLiveness
 from dasktune.cluster.worker.notifier import Notifier
-from dasktune.cluster.worker.worker_notices import WorkerNotices
+from dasktune.cluster.worker.worker_notices import NoticeReporter, WorkerNotices
 from dasktune.errors import StorageError
 from dasktune.trainable.checkpoints.relay import Transfer
 from dasktune.trainable.reporting.encoding import size_of_packed
@@ -86,6 +85,7 @@ class WorkerEndpoint:
         self._newest = 0
         self._refused: tuple[tuple[str, str], ...] = ()
         self._notices = WorkerNotices.of(worker)
+        self._reporter = NoticeReporter(worker, topic)
         self._notifier = Notifier(self._send_notification, worker.loop.call_later, worker.loop.remove_timeout)
         self._watch_timer: PeriodicCallback | None = None
 
@@ -175,7 +175,7 @@ class WorkerEndpoint:
         """
         for trial in tuple(self._trials.values()):
             self.notice_trial(trial, notice)
-        self._report_notice(notice)
+        self._reporter.on_notice(notice)
         self.notify_now()
 
     def notice_trial(self, trial: AssignedTrial, notice: NoticeAnswer) -> None:
@@ -188,11 +188,6 @@ class WorkerEndpoint:
         if not notice.urgent:
             # A trial with an urgent notice is interrupted by the driver, or ends with the worker.
             later(notice.seconds - before / 2, trial.interrupt_if_busy)
-
-    def _report_notice(self, notice: NoticeAnswer) -> None:
-        noticed = WorkerNoticed(self._worker.address, notice.seconds, notice.reason)
-        with suppress(OSError):
-            self._worker.log_event(self._topic, noticed.encode())
 
     def _register(
         self, assignments: Iterable[Assignment]
@@ -214,7 +209,7 @@ class WorkerEndpoint:
             # The driver did not know of the notice, or its notification was lost.
             for trial in new:
                 trial.return_unstarted()
-            self._report_notice(notice)
+            self._reporter.on_notice(notice)
         return new, tuple(refused)
 
     def _find_checkpoint(self, key: str) -> bytes | None:

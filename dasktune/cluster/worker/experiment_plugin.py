@@ -67,6 +67,16 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
 
         worker.handlers[self.ranks_op] = serve
 
+    def report_notices(self, worker: Any, topic: str) -> Any:
+        """Report each notice of the worker to the driver while the returned object exists.
+
+        The driver must hear of it also if the worker runs no actor of the experiment but holds
+        resources of a trial elsewhere.
+        """
+        from dasktune.cluster.worker.worker_notices import NoticeReporter
+
+        return NoticeReporter.started(worker, topic)
+
     def transition(self, key: Any, start: str, finish: str, **facts: Any) -> None:
         """End a lease whose key is released, as Dask does not cancel a running coroutine.
 

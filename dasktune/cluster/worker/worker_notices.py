@@ -9,26 +9,28 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 from weakref import WeakSet
 
+from dasktune.cluster.protocol.wire_messages import WorkerNoticed
 from dasktune.trainable.reporting.trial_messages import NoticeAnswer
 
-__all__ = ["WorkerNotices", "give_notice"]
+__all__ = ["NoticeReporter", "WorkerNotices", "give_notice"]
 
 
-class _Endpoint(Protocol):
-    """An experiment's endpoint on the worker."""
+class _Listener(Protocol):
+    """What acts on a notice: an experiment's endpoint on the worker, or a reporter."""
 
     def on_notice(self, notice: NoticeAnswer) -> None:
-        """Tell the trials and the driver."""
+        """Act on the notice."""
 
 
 class WorkerNotices:
     """The notice of one worker; several workers may share a process.
 
     `of`, `add` and `current` are thread-safe: actors are created in threads. `give` must be called
-    on the worker's event loop, as it changes the endpoints.
+    on the worker's event loop, as listeners change trials.
 
     Parameters
     ----------
@@ -36,14 +38,14 @@ class WorkerNotices:
         Returns seconds on a monotonic clock.
     """
 
-    # An endpoint that is added while `give` runs gets the notice once or twice: it is added before
-    # `give` copies the endpoints, or it finds the notice in `current` afterwards. Getting it twice
+    # A listener that is added while `give` runs gets the notice once or twice: it is added before
+    # `give` copies the listeners, or it finds the notice in `current` afterwards. Getting it twice
     # is harmless.
 
     def __init__(self, timer: Callable[[], float] = time.monotonic) -> None:
         self._timer = timer
         self._lock = threading.Lock()
-        self._endpoints: WeakSet[Any] = WeakSet()
+        self._listeners: WeakSet[Any] = WeakSet()
         #: The end, on the timer's clock, and the reason; None without a notice.
         self._notice: tuple[float, str] | None = None
 
@@ -54,10 +56,10 @@ class WorkerNotices:
         notices: WorkerNotices = vars(worker).setdefault("_dasktune_notices", cls())
         return notices
 
-    def add(self, endpoint: _Endpoint) -> None:
-        """Give later notices to an endpoint, for as long as it exists."""
+    def add(self, listener: _Listener) -> None:
+        """Give later notices to a listener, for as long as it exists."""
         with self._lock:
-            self._endpoints.add(endpoint)
+            self._listeners.add(listener)
 
     @property
     def current(self) -> NoticeAnswer | None:
@@ -72,9 +74,42 @@ class WorkerNotices:
         """Give notice: the newest one replaces those before it."""
         with self._lock:
             self._notice = self._timer() + seconds, reason
-            endpoints = tuple(self._endpoints)
-        for endpoint in endpoints:
-            endpoint.on_notice(NoticeAnswer(seconds=seconds, reason=reason))
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener.on_notice(NoticeAnswer(seconds=seconds, reason=reason))
+
+
+class NoticeReporter:
+    """Reports the notices of a worker to the driver of an experiment, for as long as it exists.
+
+    Parameters
+    ----------
+    worker : distributed.Worker
+        The worker.
+    topic : str
+        The topic to which the driver listens.
+    """
+
+    def __init__(self, worker: Any, topic: str) -> None:
+        self._worker = worker
+        self._topic = topic
+
+    @classmethod
+    def started(cls, worker: Any, topic: str) -> NoticeReporter:
+        """Return a reporter that has reported the current notice, if there is one."""
+        reporter, notices = cls(worker, topic), WorkerNotices.of(worker)
+        notices.add(reporter)
+        notice = notices.current
+        if notice is not None:
+            reporter.on_notice(notice)
+        return reporter
+
+    def on_notice(self, notice: NoticeAnswer) -> None:
+        """Report a notice; the driver may hear of it several times."""
+        noticed = WorkerNoticed(self._worker.address, notice.seconds, notice.reason)
+        # A worker that shuts down may have no connection.
+        with suppress(OSError):
+            self._worker.log_event(self._topic, noticed.encode())
 
 
 def give_notice(worker: Any, seconds: float, reason: str) -> None:

@@ -50,7 +50,7 @@ RESTS = {
     S.PAUSING: (SuspendTrial, S.SHELVED, S.PAUSED),
     S.PAUSED: (SuspendTrial, S.SHELVED, S.PAUSED),
     S.RESIZING: (SuspendTrial, S.SUSPENDED, S.PENDING),
-    S.YIELDING: (SuspendTrial, S.SUSPENDED, S.PENDING),
+    S.YIELDING: (RecallTrial, S.SUSPENDED, S.PENDING),
 }
 
 

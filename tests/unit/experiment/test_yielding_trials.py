@@ -108,6 +108,6 @@ def test_a_trial_that_yields_may_end_fail_be_lost_or_stopped() -> None:
 def test_a_user_pauses_a_trial_that_yields() -> None:
     lab = Lab()
     trial = bring(lab, S.YIELDING)
-    assert kinds(lab.pause(trial)) == ["SuspendTrial"]
+    assert kinds(lab.pause(trial)) == ["RecallTrial"]
     lab.tell(trial, TrialPaused)
     assert trial.status is S.SUSPENDED

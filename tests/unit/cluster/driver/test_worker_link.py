@@ -120,7 +120,7 @@ def test_the_sleep_of_the_driver_is_no_silence_of_the_worker():
     assert end_of_a_trial_on(Slot(failures=1, seconds=3600.0)) == ["it has answered"]
 
 
-def losses(runs, *, charged=True, shared=False):
+def losses(runs, *, charged=True, shared=False, noticed=False):
     """Return of each run whether its loss counts and was shared, when the worker dies."""
     told = {}
 
@@ -137,6 +137,7 @@ def losses(runs, *, charged=True, shared=False):
                 on_memory=print,
                 on_unrestored=print,
                 on_end=lambda link, run, end: told.update({run.trial_id: (end.charged, end.shared)}),
+                is_noticed=lambda address: noticed and address == "tcp://a:1",
             ),
         )
         link.runs.update(runs)
@@ -145,6 +146,11 @@ def losses(runs, *, charged=True, shared=False):
 
     asyncio.run(work())
     return told
+
+
+def test_the_death_of_a_worker_with_notice_counts_against_no_trial():
+    alone = run_on(FakeSeat(), "alone")
+    assert losses({"alone": alone}, noticed=True) == {"alone": (False, False)}
 
 
 def run_on(reservation, name, *, assigned=True):
@@ -286,7 +292,8 @@ class HangingSlot:
 @pytest.mark.parametrize(
     ("at_once", "first", "seconds"), [(True, (1, True), 2.0), (False, (1, False), 2 * 3600.0)]
 )
-def test_a_trial_that_is_stopped_at_once_is_interrupted_by_the_same_request(at_once, first, seconds):
+@pytest.mark.parametrize("noticed", [False, True])
+def test_a_trial_that_is_stopped_at_once_is_interrupted_by_the_same_request(at_once, first, seconds, noticed):
     slot, took = HangingSlot(seconds / 2), []
 
     async def work():
@@ -310,8 +317,11 @@ def test_a_trial_that_is_stopped_at_once_is_interrupted_by_the_same_request(at_o
         )
         reservation = FakeSeat()
         reservation.actor, reservation.address = slot, "tcp://a:1"
-        link.runs["a"] = run_on(reservation, "a")
-        link.answer(link.runs["a"], StopAnswer(reason="another one failed"), at_once=at_once)
+        run = link.runs["a"] = run_on(reservation, "a")
+        if noticed:
+            # It changes nothing: the trial still has its time to clean up.
+            link.notice(run, 1e6, "spot", tell=False)
+        link.answer(run, StopAnswer(reason="another one failed"), at_once=at_once)
         await link.poll_loop()
 
     loop = SkippingLoop()

@@ -36,17 +36,18 @@ def scheduler() -> Iterator[Scheduler]:
     asyncio.run(scheduler.plugin.close())
 
 
-def shown() -> list[str]:
+def shown(scheduler: Scheduler) -> list[str]:
     """Return the samples of dasktune on the page that Dask's scheduler makes."""
+    scheduler.advance(1)  # A summary serves for half a second.
     page = prometheus_client.generate_latest(prometheus_client.REGISTRY).decode()
     return [line for line in page.splitlines() if line.startswith("dasktune_")]
 
 
 def test_the_shares_of_the_experiments_are_metrics_of_the_scheduler(scheduler: Scheduler):
-    assert shown() == []
+    assert shown(scheduler) == []
     scheduler.read("a")
     scheduler.hold("a", "x")
-    assert shown() == [
+    assert shown(scheduler) == [
         'dasktune_share_held{experiment="A"} 0.25',
         'dasktune_waiting_trials{experiment="A"} 0.0',
     ]
@@ -55,26 +56,26 @@ def test_the_shares_of_the_experiments_are_metrics_of_the_scheduler(scheduler: S
     scheduler.read("b", waits=3)
     scheduler.advance(1)
     scheduler.read("b", waits=3)
-    assert 'dasktune_share_held{experiment="A"} 1.0' in shown()
-    assert 'dasktune_waiting_trials{experiment="B"} 3.0' in shown()
-    assert sum(line.startswith("dasktune_share_due{") for line in shown()) == 2
+    assert 'dasktune_share_held{experiment="A"} 1.0' in shown(scheduler)
+    assert 'dasktune_waiting_trials{experiment="B"} 3.0' in shown(scheduler)
+    assert sum(line.startswith("dasktune_share_due{") for line in shown(scheduler)) == 2
 
 
 def test_experiments_of_one_name_are_one_sample(scheduler: Scheduler):
     for name, address in (("a", "x"), ("b", "y")):
         scheduler.read(name, label="same")
         scheduler.hold(name, address)
-    assert 'dasktune_share_held{experiment="same"} 0.5' in shown()
-    assert len(shown()) == len({line.partition(" ")[0] for line in shown()})
+    assert 'dasktune_share_held{experiment="same"} 0.5' in shown(scheduler)
+    assert len(shown(scheduler)) == len({line.partition(" ")[0] for line in shown(scheduler)})
 
 
 def test_after_the_end_of_the_scheduler_its_metrics_are_gone():
     scheduler = Scheduler(x=1)
     asyncio.run(scheduler.plugin.start(scheduler))
     scheduler.read("a")
-    assert shown() != []
+    assert shown(scheduler) != []
     asyncio.run(scheduler.plugin.close())
-    assert shown() == []
+    assert shown(scheduler) == []
 
 
 def test_a_bug_in_the_shares_leaves_the_other_metrics_alone(
@@ -82,7 +83,7 @@ def test_a_bug_in_the_shares_leaves_the_other_metrics_alone(
 ):
     scheduler.read("a")
     scheduler.workers = None  # type: ignore[assignment]
-    assert shown() == []
+    assert shown(scheduler) == []
     assert "process_" in prometheus_client.generate_latest(prometheus_client.REGISTRY).decode()
     assert "could not be measured" in caplog.text
 
@@ -93,7 +94,7 @@ def test_a_scheduler_without_the_package_has_no_metrics(monkeypatch: pytest.Monk
     asyncio.run(scheduler.plugin.start(scheduler))
     scheduler.read("a")
     asyncio.run(scheduler.plugin.close())
-    assert shown() == []
+    assert shown(scheduler) == []
 
 
 def test_the_plugin_can_still_be_sent_to_a_scheduler():

@@ -7,7 +7,7 @@ import pytest
 
 from dasktune.cluster.protocol.wire_messages import Assignment, Request, TrialReport, TrialUpdate
 from dasktune.cluster.worker.endpoint import WorkerEndpoint
-from dasktune.cluster.worker.worker_notices import WorkerNotices
+from dasktune.cluster.worker.worker_notices import NoticeReporter, WorkerNotices
 from dasktune.trainable.reporting.trial_messages import (
     NoticeAnswer,
     PauseAnswer,
@@ -219,3 +219,20 @@ def test_a_notice_ends_with_its_time_and_the_newest_one_counts():
     assert notices.current == NoticeAnswer(seconds=1.0, reason="second")
     clock[0] = 10.0
     assert notices.current is None
+
+
+def test_a_worker_without_an_actor_reports_its_notice_where_it_holds_resources():
+    worker = NoticedWorker()
+    notices = WorkerNotices.of(worker)
+    reporter = NoticeReporter.started(worker, "topic")
+    assert worker.events == []
+    notices.give(60.0, "spot")
+    [(topic, event)] = worker.events
+    assert (topic, event["kind"], event["seconds"]) == ("topic", "worker-noticed", 60.0)
+    # One that begins later reports it, too, and one that has ended does not.
+    later = NoticeReporter.started(worker, "later")
+    assert [topic for topic, _ in worker.events] == ["topic", "later"]
+    del reporter
+    notices.give(30.0, "spot")
+    assert [topic for topic, _ in worker.events[2:]] == ["later"]
+    del later

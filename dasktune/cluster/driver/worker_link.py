@@ -329,7 +329,7 @@ class WorkerLink:
         except WorkerLost as loss:
             loss.charged = loss.charged and not self._callbacks.is_noticed(self.address)
             self.mark_lost(loss.reason, charged=loss.charged, shared=loss.shared)
-            # The driver may have marked the worker lost before, and have forgotten its notice since.
+            # The driver may have marked the worker lost before, and forgotten its notice since.
             self._end_all(WorkerLost(*self._lost.result()))
 
     # The poll loop

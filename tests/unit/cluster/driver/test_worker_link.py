@@ -65,6 +65,11 @@ class Slow(Slot):
 
 def end_of_a_trial_on(actor):
     """Poll a worker that is given up after 30 seconds of silence; return why its trial was lost."""
+    return [end.reason for end in ends_of_a_trial_on(actor, noticed=False)]
+
+
+def ends_of_a_trial_on(actor, *, noticed):
+    """Return how the trial of such a worker was lost."""
     ends = []
 
     async def work():
@@ -78,9 +83,10 @@ def end_of_a_trial_on(actor):
             callbacks=LinkCallbacks(
                 emit=print,
                 on_transfer=print,
-                on_end=lambda link, run, end: ends.append(end.reason),
+                on_end=lambda link, run, end: ends.append(end),
                 on_memory=print,
                 on_unrestored=print,
+                is_noticed=lambda address: noticed and address == "tcp://a:1",
             ),
             retry_interval=0.0,
         )
@@ -98,6 +104,12 @@ def end_of_a_trial_on(actor):
 
 def test_a_worker_that_is_silent_for_too_long_is_given_up():
     assert end_of_a_trial_on(Slot(failures=100, seconds=5.0)) == ["no answer"]
+
+
+@pytest.mark.parametrize("noticed", [False, True])
+def test_the_silence_of_a_worker_with_notice_counts_against_no_trial(noticed):
+    [end] = ends_of_a_trial_on(Slot(failures=100, seconds=5.0), noticed=noticed)
+    assert end.charged is not noticed
 
 
 def test_a_worker_that_answers_at_last_is_not():
@@ -120,7 +132,7 @@ def test_the_sleep_of_the_driver_is_no_silence_of_the_worker():
     assert end_of_a_trial_on(Slot(failures=1, seconds=3600.0)) == ["it has answered"]
 
 
-def losses(runs, *, charged=True, shared=False, noticed=False):
+def losses(runs, *, charged=True, shared=False):
     """Return of each run whether its loss counts and was shared, when the worker dies."""
     told = {}
 
@@ -137,7 +149,6 @@ def losses(runs, *, charged=True, shared=False, noticed=False):
                 on_memory=print,
                 on_unrestored=print,
                 on_end=lambda link, run, end: told.update({run.trial_id: (end.charged, end.shared)}),
-                is_noticed=lambda address: noticed and address == "tcp://a:1",
             ),
         )
         link.runs.update(runs)
@@ -146,11 +157,6 @@ def losses(runs, *, charged=True, shared=False, noticed=False):
 
     asyncio.run(work())
     return told
-
-
-def test_the_death_of_a_worker_with_notice_counts_against_no_trial():
-    alone = run_on(FakeSeat(), "alone")
-    assert losses({"alone": alone}, noticed=True) == {"alone": (False, False)}
 
 
 def run_on(reservation, name, *, assigned=True):

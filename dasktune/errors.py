@@ -43,10 +43,11 @@ __all__ = [
 #: The text between ``://`` and ``@`` may be a password. A password with a slash makes the URL
 #: invalid, and is hidden anyway unless it looks like a port. The limits bound the search time.
 _USER: Final = re.compile(r"""://(?:[^/\s'"<>]{0,2000}|[^/:\s'"<>]{0,2000}:(?!\d*/)[^\s'"<>]{0,2000})@""")
-#: A password that no URL may contain, with quotes, brackets or spaces. It begins after a colon that
-#: no port follows, and ends before the last ``@`` of a word; it has at most 200 characters.
+#: A user or password that no URL may contain, with quotes, brackets or spaces. The password begins
+#: after a colon that no port follows, and ends before the last ``@`` of a word; it has at most 200
+#: characters. A quote in the user precedes a letter or digit; others end a quoted URL.
 _ODD_USER: Final = re.compile(
-    r"""://[^/:@\s'"<>]{0,200}:(?![\s/]|\d{1,5}(?:[^\w@]|$))(?:(?!://|@)[^\n]){0,200}@(?:[^\s/'"<>@]{0,200}@)*"""
+    r"""://(?:[^/:@\s'"<>]|['"<>](?=\w)){0,200}:(?![\s/]|\d{1,5}(?:[^\w@]|$))(?:(?!://|@)[^\n]){0,200}@(?:[^\s/'"<>@]{0,200}@)*"""
 )
 #: A parameter of a URL that is called like a credential, in its path, query or fragment.
 _CREDENTIAL: Final = re.compile(

@@ -23,7 +23,7 @@ from dasktune.storage.experiment.tuner_json import TunerFile
 from dasktune.storage.fs.spill_file import SpillFile
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import JournalReader, check_journal_exists
-from dasktune.storage.journal.snapshots import Snapshots
+from dasktune.storage.journal.snapshots import Snapshot, Snapshots
 from dasktune.trial import actions, events
 from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.journal_codec import decode_actions, decode_event
@@ -63,23 +63,28 @@ def load_trials(storage: Storage) -> list[Trial]:
         If the journal is damaged, or missing although the experiment had trials.
     """
     check_journal_exists(storage, may_be_new=True)
-    trials, start = _newest(storage)
-    apply_records(trials, JournalReader(storage, start=start), SpillFile())
+    for snapshot in Snapshots(storage).newest_first():
+        reader = JournalReader(storage, start=snapshot.position)
+        try:
+            trials = _trials_of(storage, snapshot)
+            apply_records(trials, reader, SpillFile())
+        except (StorageError, *_MALFORMED) as error:
+            # The journal has everything: a snapshot only saves time.
+            logger.warning("ignoring an unusable snapshot of %s: %r", storage, error)
+        else:
+            if reader.end.position >= snapshot.position:
+                return list(trials.values())
+            # A power cut can keep a snapshot and lose the records before it.
+            logger.warning("ignoring a snapshot of %s: it is newer than the journal", storage)
+    trials = {}
+    apply_records(trials, JournalReader(storage), SpillFile())
     return list(trials.values())
 
 
-def _newest(storage: Storage) -> tuple[dict[str, Trial], int]:
-    """Return the trials of the newest readable snapshot, and its position in the journal."""
-    for snapshot in Snapshots(storage).newest_first():
-        try:
-            histories, blocks = JournalHistories(storage, snapshot.position), SpillFile()
-            trials = [trial_from_state(one, histories, blocks) for one in snapshot.state["trials"]]
-        except (StorageError, *_MALFORMED) as error:
-            # The journal has everything: a snapshot only saves time.
-            logger.warning("ignoring an unreadable snapshot of %s: %r", storage, error)
-        else:
-            return {trial.trial_id: trial for trial in trials}, snapshot.position
-    return {}, 0
+def _trials_of(storage: Storage, snapshot: Snapshot) -> dict[str, Trial]:
+    histories, blocks = JournalHistories(storage, snapshot.position), SpillFile()
+    trials = [trial_from_state(one, histories, blocks) for one in snapshot.state["trials"]]
+    return {trial.trial_id: trial for trial in trials}
 
 
 def retention_of(storage: Storage) -> Retention:

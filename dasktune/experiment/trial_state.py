@@ -150,7 +150,7 @@ def _history(state: Mapping[str, Any], histories: StoredHistories | None, blocks
         if len(found) != number:
             raise StorageError(
                 f"trial {trial_id} has {len(found)} results in the journal and had {number} when its "
-                "state was saved: the journal is damaged"
+                "state was saved: the journal is damaged, or another one was put in its place"
             )
         return found
 

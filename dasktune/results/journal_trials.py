@@ -20,6 +20,7 @@ from dasktune.experiment.trial_index import apply_resources, is_current
 from dasktune.experiment.trial_state import trial_from_state
 from dasktune.experiment.user_requests import new_trial, reset_trial
 from dasktune.storage.experiment.tuner_json import TunerFile
+from dasktune.storage.fs.retry import is_transient
 from dasktune.storage.fs.spill_file import SpillFile
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import JournalReader, check_journal_exists
@@ -121,6 +122,8 @@ class JournalHistories:
         #: Any thread may ask. The first one reads the journal, and others wait.
         self._lock = Lock()
         self._trials: dict[str, Trial] | None = None
+        #: Why the journal cannot be read, if another attempt cannot change it.
+        self._damage: StorageError | None = None
 
     def __call__(self, trial_id: str) -> History:
         """Return the results of a trial.
@@ -133,17 +136,37 @@ class JournalHistories:
         Raises
         ------
         StorageError
-            If the journal is damaged or cannot be read.
+            If the journal is gone, damaged or cannot be read.
         """
         with self._lock:
             if self._trials is None:
-                logger.info("reading the results of %s from its journal", self._storage)
-                trials: dict[str, Trial] = {}
-                reader = islice(JournalReader(self._storage), self._position)
-                apply_records(trials, reader, SpillFile())
-                self._trials = trials
+                self._trials = self._read()
         trial = self._trials.get(trial_id)
         return History() if trial is None else trial.history
+
+    def _read(self) -> dict[str, Trial]:
+        if self._damage is not None:
+            # Each trial may ask again and again, and a long journal takes long to parse.
+            raise StorageError(str(self._damage)) from self._damage
+        logger.info("reading the results of %s from its journal", self._storage)
+        # Not remembered: a journal that is gone may be put back.
+        check_journal_exists(self._storage)
+        trials: dict[str, Trial] = {}
+        try:
+            apply_records(trials, islice(JournalReader(self._storage), self._position), SpillFile())
+        except StorageError as error:
+            if _is_lasting(error):
+                self._damage = error
+            raise
+        return trials
+
+
+def _is_lasting(error: StorageError) -> bool:
+    """Whether reading a journal again would fail again, so its content is the cause."""
+    cause: BaseException | None = error
+    while isinstance(cause, StorageError):
+        cause = cause.__cause__
+    return not isinstance(cause, Exception) or isinstance(cause, _MALFORMED) or not is_transient(cause)
 
 
 def apply_records(

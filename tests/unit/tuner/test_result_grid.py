@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import pickle
 import sys
 from math import inf, nan
@@ -352,6 +353,10 @@ def test_a_restored_grid_reads_the_journal_for_the_best_result_only_if_the_scope
     assert reads == []
     assert results.get_best_result(scope="avg").trial_id == "b"
     assert reads == [0.5, 0.25]
+    # Few results, and nevertheless no list, which `json` requires.
+    history = results[0].history
+    assert not isinstance(history, list)
+    assert json.loads(json.dumps(list(history))) == history
 
 
 def test_the_repr_of_many_trials_is_short():

@@ -434,6 +434,9 @@ class RankGroup:
                 if not self._reports:
                     self._waiting_since = self._timer()
                 self._reports[rank] = message
+            case Reduced(error=ErrorInfo() as error):
+                # The report is refused on all ranks, and counts on none. User code may catch it.
+                self.release(self._number, error=error)
             case Reduced(metrics=metrics):
                 self._add_report(self._unpack(0, metrics))
             case ShardWritten():

@@ -168,8 +168,10 @@ class Reduced:
     """The answer to `ReduceMetrics`."""
 
     number: int
-    #: The packed metrics of the result.
-    metrics: bytes = field(repr=False)
+    #: The packed metrics of the result; empty if there is an error.
+    metrics: bytes = field(default=b"", repr=False)
+    #: What the user's function has raised; None if it returned.
+    error: ErrorInfo | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

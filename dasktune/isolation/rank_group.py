@@ -466,7 +466,10 @@ class RankGroup:
                 case AgentLost(reason=reason):
                     self._lost[address] = reason
                     raise WorkerGone(f"worker {address} could not be reached: {reason}")
-                case FromRank() | RankDied() | StacksDumped():
+                case RankDied(rank=rank, error=error):
+                    # There is no port, so rank 0 cannot be started.
+                    raise RankFailed(_named(rank, error))
+                case FromRank() | StacksDumped():
                     raise TypeError(f"{message!r} came before any rank was started: a bug in dasktune")
 
     # Reports

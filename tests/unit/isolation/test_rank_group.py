@@ -216,6 +216,17 @@ def test_rank_0_reduces_by_the_function_of_the_user() -> None:
     assert [unpack_metrics(one)["rank"] for one in asked.metrics] == [0, 1]
 
 
+def test_without_a_port_the_trial_fails_with_the_error_of_rank_0() -> None:
+    def refuse(agents: Agents, address: str) -> None:
+        agents.say(address, RankDied(rank=0, error=ErrorInfo(message="gaierror: no such host")))
+
+    agents = Agents({HoldPort: refuse})
+    with pytest.raises(RankFailed) as raised:
+        started(agents)
+    assert raised.value.error.message == "rank 0: gaierror: no such host"
+    assert not agents.told(StartRanks)
+
+
 def test_an_error_of_the_function_that_reduces_is_raised_on_all_ranks() -> None:
     error = ErrorInfo(message="ZeroDivisionError: division by zero")
 

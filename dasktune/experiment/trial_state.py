@@ -103,8 +103,9 @@ def trial_from_state(
     Raises
     ------
     StorageError
-        If the trial's name is a path that leads out of the experiment's directory. Later, when its
-        results are read, if they are others than the state says.
+        If the trial's name is a path that leads out of the experiment's directory, or the number of
+        its results is none. Later, when its results are read, if they are others than the state
+        says.
     """
     state = {**_ADDED_LATER, **state}
     for name in (state["trial_id"], state["dirname"] or "-"):
@@ -142,6 +143,8 @@ def _history(state: Mapping[str, Any], histories: StoredHistories | None, blocks
     if "history" in state:
         return History(state["history"], store=blocks)
     trial_id, number, last = state["trial_id"], state["num_results"], state["last_result"]
+    if type(number) is not int or number < 1:
+        raise StorageError(f"num_results must be a whole number, at least 1, got {number!r:.80}")
     if histories is None:
         raise StorageError(f"the state of trial {trial_id} has no results, and nothing to read them from")
 
@@ -150,7 +153,7 @@ def _history(state: Mapping[str, Any], histories: StoredHistories | None, blocks
         if len(found) != number:
             raise StorageError(
                 f"trial {trial_id} has {len(found)} results in the journal and had {number} when its "
-                "state was saved: the journal is damaged"
+                "state was saved: the journal is damaged, or another one was put in its place"
             )
         return found
 

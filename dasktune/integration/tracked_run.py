@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from dasktune.callback import TrialView
-from dasktune.logger.trial_logger import TrialLog
+from dasktune.logger.trial_logger import TrialLog, read_results
 
 __all__ = ["TrackedRun", "key_of", "run_key"]
 
@@ -61,7 +61,7 @@ class TrackedRun(TrialLog):
             self._sent = self.open(self._trial)
         while self._restarts:
             self._sent = min(self._sent, self._restarts.popleft())
-        for row in self._trial.history_since():
+        for row in read_results(self._trial):
             iteration = int(row["training_iteration"])
             if iteration > self._sent:
                 self.send(iteration, row)

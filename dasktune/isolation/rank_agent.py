@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from dasktune.isolation.process import ChildDied, ChildProcess
@@ -31,6 +33,7 @@ from dasktune.isolation.rank_messages import (
 )
 from dasktune.trainable.data.child_payload import ChildPayload
 from dasktune.trainable.running.error_info import error_info
+from dasktune.trial.events import ErrorInfo
 
 __all__ = ["RankAgent", "hold_port"]
 
@@ -38,6 +41,10 @@ logger = logging.getLogger(__name__)
 
 #: The module whose `main` a rank runs.
 _RANK_MODULE: Final = "dasktune.isolation.rank_process"
+
+#: Whether a server can listen at a port that is held. Systems other than Linux refuse that, or let
+#: both sockets have the port; there it is free again once it is known.
+_KEEPS_PORT: Final[bool] = sys.platform.startswith("linux")
 
 #: Pings of a rank during the time after which it counts its worker as lost.
 _PINGS: Final = 6
@@ -116,8 +123,7 @@ class RankAgent:
         """Handle a message of the coordinator; return at once."""
         match message:
             case HoldPort():
-                self._port = hold_port(self._host)
-                self._send(PortHeld(port=self._port.getsockname()[1]))
+                self._in_thread(self._hold_port)
             case StartRanks():
                 self._in_thread(self._start_all, message)
             case TellRanks(message=told, rank=rank):
@@ -140,9 +146,11 @@ class RankAgent:
     def close(self) -> None:
         """Kill all ranks: the trial has ended, or the coordinator is gone."""
         self.kill()
-        self._closed.set()
-        if self._port is not None:
-            self._port.close()
+        with self._lock:
+            self._closed.set()
+            port = self._port
+        if port is not None:
+            port.close()
 
     @property
     def processes(self) -> list[ChildProcess]:
@@ -156,18 +164,46 @@ class RankAgent:
     def _in_thread(self, work: Callable[..., None], *arguments: object) -> None:
         threading.Thread(target=work, args=arguments, name="dasktune-ranks", daemon=True).start()
 
+    def _hold_port(self) -> None:
+        # In a thread: the name of the host may have to be looked up, which takes long if the name
+        # server does not answer.
+        try:
+            held = hold_port(self._host)
+        except Exception as error:
+            # Rank 0 needs the port, so this is the reason why it does not start.
+            info = error_info(error)
+            message = f"no port for the rendezvous could be reserved on {self._host}: {info.message}"
+            self._send(RankDied(rank=0, error=replace(info, message=message)))
+            return
+        number = held.getsockname()[1]
+        with self._lock:
+            # The agent may have been closed meanwhile; then `close` has not seen the port.
+            is_kept = _KEEPS_PORT and not self._closed.is_set()
+            if is_kept:
+                self._port = held
+        if not is_kept:
+            held.close()
+        self._send(PortHeld(port=number))
+
     def _start_all(self, message: StartRanks) -> None:
         waiting = list(message.ranks)
+        failure = ErrorInfo(message="it was killed before it was started")
         try:
             payload = self._open_payload(message.config)
-            while waiting:
+            # Starting a process takes time, so a kill may come between two of them.
+            while waiting and not self._is_killed():
                 self._start(waiting[0], message, payload)
                 del waiting[0]
         except Exception as error:
-            for rank in waiting:
-                self._send(RankDied(rank=rank.info.world_rank, error=error_info(error)))
+            failure = error_info(error)
+        for rank in waiting:
+            self._send(RankDied(rank=rank.info.world_rank, error=failure))
         if message.spec.ranks is not None:
             self._ping(message.spec.ranks.lost_after_s / _PINGS)
+
+    def _is_killed(self) -> bool:
+        with self._lock:
+            return self._killed
 
     def _start(self, rank: RankStart, message: StartRanks, payload: ChildPayload) -> None:
         settings = message.spec.ranks

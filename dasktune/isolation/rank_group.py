@@ -434,6 +434,9 @@ class RankGroup:
                 if not self._reports:
                     self._waiting_since = self._timer()
                 self._reports[rank] = message
+            case Reduced(error=ErrorInfo() as error):
+                # The report is refused on all ranks, and counts on none. User code may catch it.
+                self.release(self._number, error=error)
             case Reduced(metrics=metrics):
                 self._add_report(self._unpack(0, metrics))
             case ShardWritten():
@@ -463,7 +466,10 @@ class RankGroup:
                 case AgentLost(reason=reason):
                     self._lost[address] = reason
                     raise WorkerGone(f"worker {address} could not be reached: {reason}")
-                case FromRank() | RankDied() | StacksDumped():
+                case RankDied(rank=rank, error=error):
+                    # There is no port, so rank 0 cannot be started.
+                    raise RankFailed(_named(rank, error))
+                case FromRank() | StacksDumped():
                     raise TypeError(f"{message!r} came before any rank was started: a bug in dasktune")
 
     # Reports

@@ -3,10 +3,10 @@
 The trial's own worker runs the coordinator (`RankGroup`). An agent (`RankAgent`) on each worker of
 the trial starts the ranks there and passes messages between them and the coordinator.
 
-Coordinator to agent: `HoldPort` to the agent of rank 0, whose answer is `PortHeld`; then
-`StartRanks` once, `TellRanks` and `DumpStacks` any number of times, and `KillRanks`, after which no
-rank of the agent lives. Agent to coordinator: `FromRank` for each message of a rank, then
-`RankDied` once for each rank that was to start.
+Coordinator to agent: `HoldPort` to the agent of rank 0, whose answer is `PortHeld`, or `RankDied`
+of rank 0 without a port; then `StartRanks` once, `TellRanks` and `DumpStacks` any number of times,
+and `KillRanks`, after which no rank of the agent lives. Agent to coordinator: `FromRank` for each
+message of a rank, then `RankDied` once for each rank that was to start.
 
 The event loops of workers unpickle these messages. So values that only user code knows, metrics and
 errors, travel as bytes in them.
@@ -168,8 +168,10 @@ class Reduced:
     """The answer to `ReduceMetrics`."""
 
     number: int
-    #: The packed metrics of the result.
-    metrics: bytes = field(repr=False)
+    #: The packed metrics of the result; empty if there is an error.
+    metrics: bytes = field(default=b"", repr=False)
+    #: What the user's function has raised; None if it returned.
+    error: ErrorInfo | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

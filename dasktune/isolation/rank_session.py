@@ -176,9 +176,7 @@ class RankSession:
                 self._send(self._write_shard(path, answer))
                 continue
             if isinstance(answer, ReduceMetrics):
-                assert self.reduce is not None
-                reduced = plain_metrics(self.reduce([unpack_metrics(one) for one in answer.metrics]))
-                self._send(Reduced(number=answer.number, metrics=pack_metrics(reduced)))
+                self._send(self._reduce(answer))
                 continue
             assert isinstance(answer, Release), answer
             assert answer.number == self._number, answer
@@ -192,6 +190,15 @@ class RankSession:
                 seconds, reason = answer.notice
                 self._notice = time.monotonic() + seconds, reason
             return
+
+    def _reduce(self, order: ReduceMetrics) -> Reduced:
+        assert self.reduce is not None
+        try:
+            reduced = plain_metrics(self.reduce([unpack_metrics(one) for one in order.metrics]))
+            return Reduced(number=order.number, metrics=pack_metrics(reduced))
+        except Exception as error:  # the user's function may raise any exception
+            # Not raised here: the release raises it on all ranks, so that none waits for another.
+            return Reduced(number=order.number, error=error_info(error))
 
     def _write_shard(self, path: str | None, order: WriteShard) -> ShardWritten:
         assert path is not None

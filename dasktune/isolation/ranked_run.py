@@ -86,7 +86,6 @@ class RankedRun(ThreadRun):
         super().__init__(own, lambda: (_coordinate, {}), notify, hooks, on_end=on_end)
         self._group = RankGroup(spec, config, link)
         self._rank_error: ErrorInfo | None = None
-        self._is_unread = spec.checkpoint is not None or spec.initial_checkpoint is not None
 
     @property
     def occupied(self) -> bool:

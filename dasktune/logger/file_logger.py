@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from dasktune.callback import TrialView
-from dasktune.logger.trial_logger import TrialLog, TrialLoggerCallback
+from dasktune.logger.trial_logger import TrialLog, TrialLoggerCallback, read_results
 from dasktune.storage.fs.local_files import open_append
 
 __all__ = ["FileLoggerCallback", "RowFormat", "TrialFile"]
@@ -100,6 +100,8 @@ class TrialFile(TrialLog):
 
         Raises
         ------
+        ResultsUnreadable
+            If older results of the trial cannot be read.
         Exception
             The storage's error.
         """
@@ -111,14 +113,14 @@ class TrialFile(TrialLog):
         # If this write fails midway, the content is unknown and the next write replaces it.
         self._written = (-1, 0)
         if as_of == starts and not is_over and self._storage.is_local:
-            rows = self._trial.history_since(count)
+            rows = read_results(self._trial, count)
             addition = self._row_format.encode_more(rows)
             if addition is not None:
                 with os.fdopen(open_append(self._storage.inside(self._name)), "ab") as file:
                     file.write(addition)
                 self._written = (starts, count + len(rows))
                 return
-        rows = self._trial.history_since()
+        rows = read_results(self._trial)
         content = self._row_format.encode_all(rows)
         if is_over:
             content += self._row_format.encode_end(self._trial)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-__all__ = ["FileWriter"]
+__all__ = ["FileWriter", "ResultsUnreadable"]
 
 logger = logging.getLogger(__name__)
 
@@ -16,11 +16,26 @@ logger = logging.getLogger(__name__)
 _SHARE: Final = 0.1
 
 
+class ResultsUnreadable(Exception):
+    """The results that belong into a file cannot be read; other files are not concerned.
+
+    Parameters
+    ----------
+    cause : Exception
+        The error of the history.
+    """
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
 class FileWriter:
     """Writes all marked files in rounds, from a thread.
 
     It queues files, not rows. So the queue cannot grow beyond the number of files, however slow the
-    storage is, and the driver never blocks. A failed round is retried.
+    storage is, and the driver never blocks. A failed round is retried. A file that raises
+    :class:`ResultsUnreadable` is tried again in the next round, and does not end this one.
 
     Parameters
     ----------
@@ -51,6 +66,8 @@ class FileWriter:
         self._closed = threading.Event()
         self._failing_since: float | None = None
         self._error: Exception | None = None
+        #: Names of the files whose results could not be read, each of which was logged once.
+        self._unreadable: set[str] = set()
         self._thread: threading.Thread | None = None
 
     @property
@@ -90,7 +107,8 @@ class FileWriter:
         Raises
         ------
         Exception
-            The storage's error.
+            The storage's error; or that of the first file whose results cannot be read, after all
+            others were written.
         """
         # The last round runs here, after the thread has ended: no mark can be missed.
         self._closed.set()
@@ -98,7 +116,9 @@ class FileWriter:
             self._thread.join()
         if self._error is not None:
             raise self._error
-        self._round(retry=True)
+        unreadable = self._round(retry=True)
+        if unreadable is not None:
+            raise unreadable
 
     def _run(self) -> None:
         pause = self._interval_s
@@ -112,25 +132,38 @@ class FileWriter:
                 self._failing_since = None
             pause = max(self._interval_s, (monotonic() - begun) / _SHARE)
 
-    def _round(self, *, retry: bool) -> None:
+    def _round(self, *, retry: bool) -> Exception | None:
+        """Write all marked files; return the error of the first one with unreadable results."""
         with self._round_lock:
-            self._write_marked(retry)
+            return self._write_marked(retry)
 
-    def _write_marked(self, retry: bool) -> None:
+    def _write_marked(self, retry: bool) -> Exception | None:
+        unreadable: Exception | None = None
         with self._lock:
             self._writing, self._marked = self._marked, {}
         try:
             for name in tuple(self._writing):
                 # The driver may mark this file again while it is written. The mark is kept in
                 # `_marked`, so the next round writes what this call may have missed.
-                self._writing[name](retry)
-                with self._lock:
-                    del self._writing[name]
+                try:
+                    self._writing[name](retry)
+                except ResultsUnreadable as error:
+                    unreadable = unreadable or error.cause
+                    self._on_unreadable(name, error.cause)
+                else:
+                    with self._lock:
+                        del self._writing[name]
         finally:
             with self._lock:
                 # After an error, keep the marks of unwritten files; newer marks have precedence.
                 self._marked = {**self._writing, **self._marked}
                 self._writing = {}
+        return unreadable
+
+    def _on_unreadable(self, name: str, error: Exception) -> None:
+        if name not in self._unreadable:
+            self._unreadable.add(name)
+            logger.warning("a logger cannot read the results of %s, will retry: %r", name, error)
 
     def _on_failure(self, error: Exception) -> None:
         now = monotonic()

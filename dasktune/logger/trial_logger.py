@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dasktune.callback import TrialView, TrialViews
-from dasktune.logger.file_writer import FileWriter
+from dasktune.logger.file_writer import FileWriter, ResultsUnreadable
 from dasktune.logger.logger import LoggerCallback
 
-__all__ = ["TrialLog", "TrialLoggerCallback"]
+__all__ = ["TrialLog", "TrialLoggerCallback", "read_results"]
 
 #: Seconds between rounds of writing. Remote files are rewritten as a whole, so less often.
 _INTERVAL: Final = 1.0
@@ -93,10 +93,12 @@ class TrialLoggerCallback(LoggerCallback):
         self._mark_unwritten(trials)
         writer, self._writer = self._writer, None
         logs, self._logs = self._logs, {}
-        if writer is not None:
-            writer.close()
-        for log in logs.values():
-            log.close()
+        try:
+            if writer is not None:
+                writer.close()
+        finally:
+            for log in logs.values():
+                log.close()
 
     def log_trial_start(self, trial: TrialView) -> None:
         """Note that the trial's history may have changed."""
@@ -134,3 +136,24 @@ class TrialLoggerCallback(LoggerCallback):
             interval_s = _INTERVAL if storage.is_local else _REMOTE_INTERVAL
             self._writer = FileWriter(retry_seconds=storage.retry_seconds, interval_s=interval_s)
         self._writer.mark(trial.trial_id, log.write)
+
+
+def read_results(trial: TrialView, start: int = 0) -> list[dict[str, Any]]:
+    """Return the results of a trial for its log.
+
+    Parameters
+    ----------
+    trial : TrialView
+        The trial.
+    start : int, default=0
+        Index of the first result.
+
+    Raises
+    ------
+    ResultsUnreadable
+        If older results cannot be read. The logs of other trials are written nevertheless.
+    """
+    try:
+        return trial.history_since(start)
+    except Exception as error:  # results in the journal have any error of its storage
+        raise ResultsUnreadable(error) from error

@@ -107,16 +107,18 @@ class TrialCounts(TrialViews):
         ----------
         goal : pair of str or None, default=(None, None)
             The metric and the mode of the scores that the trials keep. If they are those of these
-            counts, results that would have to be read from the journal are not read.
+            counts, or these have none, no results are read: after a restore, that could mean to
+            read the whole journal.
         """
+        needs_rows = self._has_goal and goal != (self.metric, self.mode)
         for trial in self._trials.values():
-            history = trial.history
-            if trial.best_score is None or goal != (self.metric, self.mode) or history.is_at_hand:
-                for row in history:
+            if needs_rows:
+                for row in trial.history:
                     self._count(trial.trial_id, row)
             else:
-                self.results += len(history)
-                self._count_score(trial.trial_id, trial.best_score)
+                self.results += len(trial.history)
+                # None if no result has had a score. Without a metric there is none to count.
+                self._count_score(trial.trial_id, trial.best_score if self._has_goal else None)
             self._update_trial(trial)
 
     def update(self, event: ExperimentEvent, handled: HandleResult) -> None:
@@ -195,6 +197,10 @@ class TrialCounts(TrialViews):
         if self.best is not None and self.best[1] == trial_id:
             best = max(self._scores, key=self._scores.__getitem__, default=None)
             self.best = None if best is None else (self._scores[best], best)
+
+    @property
+    def _has_goal(self) -> bool:
+        return self.metric is not None and self.mode is not None
 
     def _score(self, row: Mapping[str, Any]) -> float | None:
         if self.metric is None or self.mode is None:

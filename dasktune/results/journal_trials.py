@@ -20,10 +20,11 @@ from dasktune.experiment.trial_index import apply_resources, is_current
 from dasktune.experiment.trial_state import trial_from_state
 from dasktune.experiment.user_requests import new_trial, reset_trial
 from dasktune.storage.experiment.tuner_json import TunerFile
+from dasktune.storage.fs.retry import is_transient
 from dasktune.storage.fs.spill_file import SpillFile
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import JournalReader, check_journal_exists
-from dasktune.storage.journal.snapshots import Snapshots
+from dasktune.storage.journal.snapshots import Snapshot, Snapshots
 from dasktune.trial import actions, events
 from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.journal_codec import decode_actions, decode_event
@@ -63,23 +64,28 @@ def load_trials(storage: Storage) -> list[Trial]:
         If the journal is damaged, or missing although the experiment had trials.
     """
     check_journal_exists(storage, may_be_new=True)
-    trials, start = _newest(storage)
-    apply_records(trials, JournalReader(storage, start=start), SpillFile())
+    for snapshot in Snapshots(storage).newest_first():
+        reader = JournalReader(storage, start=snapshot.position)
+        try:
+            trials = _trials_of(storage, snapshot)
+            apply_records(trials, reader, SpillFile())
+        except (StorageError, *_MALFORMED) as error:
+            # The journal has everything: a snapshot only saves time.
+            logger.warning("ignoring an unusable snapshot of %s: %r", storage, error)
+        else:
+            if reader.end.position >= snapshot.position:
+                return list(trials.values())
+            # A power cut can keep a snapshot and lose the records before it.
+            logger.warning("ignoring a snapshot of %s: it is newer than the journal", storage)
+    trials = {}
+    apply_records(trials, JournalReader(storage), SpillFile())
     return list(trials.values())
 
 
-def _newest(storage: Storage) -> tuple[dict[str, Trial], int]:
-    """Return the trials of the newest readable snapshot, and its position in the journal."""
-    for snapshot in Snapshots(storage).newest_first():
-        try:
-            histories, blocks = JournalHistories(storage, snapshot.position), SpillFile()
-            trials = [trial_from_state(one, histories, blocks) for one in snapshot.state["trials"]]
-        except (StorageError, *_MALFORMED) as error:
-            # The journal has everything: a snapshot only saves time.
-            logger.warning("ignoring an unreadable snapshot of %s: %r", storage, error)
-        else:
-            return {trial.trial_id: trial for trial in trials}, snapshot.position
-    return {}, 0
+def _trials_of(storage: Storage, snapshot: Snapshot) -> dict[str, Trial]:
+    histories, blocks = JournalHistories(storage, snapshot.position), SpillFile()
+    trials = [trial_from_state(one, histories, blocks) for one in snapshot.state["trials"]]
+    return {trial.trial_id: trial for trial in trials}
 
 
 def retention_of(storage: Storage) -> Retention:
@@ -116,6 +122,8 @@ class JournalHistories:
         #: Any thread may ask. The first one reads the journal, and others wait.
         self._lock = Lock()
         self._trials: dict[str, Trial] | None = None
+        #: Why the journal cannot be read, if another attempt cannot change it.
+        self._damage: StorageError | None = None
 
     def __call__(self, trial_id: str) -> History:
         """Return the results of a trial.
@@ -128,17 +136,37 @@ class JournalHistories:
         Raises
         ------
         StorageError
-            If the journal is damaged or cannot be read.
+            If the journal is gone, damaged or cannot be read.
         """
         with self._lock:
             if self._trials is None:
-                logger.info("reading the results of %s from its journal", self._storage)
-                trials: dict[str, Trial] = {}
-                reader = islice(JournalReader(self._storage), self._position)
-                apply_records(trials, reader, SpillFile())
-                self._trials = trials
+                self._trials = self._read()
         trial = self._trials.get(trial_id)
         return History() if trial is None else trial.history
+
+    def _read(self) -> dict[str, Trial]:
+        if self._damage is not None:
+            # Each trial may ask again and again, and a long journal takes long to parse.
+            raise StorageError(str(self._damage)) from self._damage
+        logger.info("reading the results of %s from its journal", self._storage)
+        # Not remembered: a journal that is gone may be put back.
+        check_journal_exists(self._storage)
+        trials: dict[str, Trial] = {}
+        try:
+            apply_records(trials, islice(JournalReader(self._storage), self._position), SpillFile())
+        except StorageError as error:
+            if _is_lasting(error):
+                self._damage = error
+            raise
+        return trials
+
+
+def _is_lasting(error: StorageError) -> bool:
+    """Whether reading a journal again would fail again, so its content is the cause."""
+    cause: BaseException | None = error
+    while isinstance(cause, StorageError):
+        cause = cause.__cause__
+    return not isinstance(cause, Exception) or isinstance(cause, _MALFORMED) or not is_transient(cause)
 
 
 def apply_records(

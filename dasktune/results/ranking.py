@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from math import fsum, isfinite, isnan, nan
 from typing import Any, Final, Literal
 
@@ -14,10 +15,10 @@ __all__ = ["Scope", "best_row", "rank", "summarize"]
 #: The value of a trial: its last one, its best one, or the mean of all or of the last rows.
 Scope = Literal["last", "all", "avg", "last-5-avg", "last-10-avg"]
 
-#: Number of last rows that a scope averages; 0 averages all.
-_WINDOWS: Final = {"avg": 0, "last-5-avg": 5, "last-10-avg": 10}
+#: Number of last rows with the metric that a scope averages; None averages all.
+_WINDOWS: Final = {"last": 1, "avg": None, "last-5-avg": 5, "last-10-avg": 10}
 
-_SCOPES: Final = ("last", "all", *_WINDOWS)
+_SCOPES: Final = ("last", "all", "avg", "last-5-avg", "last-10-avg")
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -65,15 +66,15 @@ def summarize(rows: Rows, metric: str, mode: Mode, scope: Scope, *, finite: bool
     2.0
     """
     check(scope in _SCOPES, "scope", f"one of {', '.join(map(repr, _SCOPES))}", scope)
-    found = (number(lookup(row, metric)) for row in rows)
-    values = [value for value in found if value is not None]
     if scope == "all":
-        values = [value for value in values if isfinite(value)] if finite else values
+        every = _values(rows, metric)
+        values = (value for value in every if isfinite(value)) if finite else every
         return max(values, key=lambda value: rank(value, mode), default=None)
-    if not values:
+    # Older rows may have to be unpacked, or read from the journal: only as many as the scope needs.
+    last = list(islice(_values(reversed(rows), metric), _WINDOWS[scope]))
+    if not last:
         return None
-    # A slice from -0 is the whole list.
-    value = values[-1] if scope == "last" else _mean(values[-_WINDOWS[scope] :])
+    value = last[0] if scope == "last" else _mean(last)
     return value if isfinite(value) or not finite else None
 
 
@@ -85,11 +86,20 @@ def best_row(rows: Rows, metric: str, mode: Mode) -> Mapping[str, Any]:
     >>> best_row([{"acc": 0.5}, {"acc": 0.9}, {"acc": 0.7}], "acc", "max")
     {'acc': 0.9}
     """
-    scored = [(score(row, metric, mode), row) for row in rows]
-    defined = [(points, row) for points, row in scored if points is not None]
-    if defined:
-        return max(defined, key=lambda pair: pair[0])[1]
+    # The rows may be too many to hold them all at once, so only the best one so far is kept.
+    best: tuple[float, Mapping[str, Any]] | None = None
+    for row in rows:
+        points = score(row, metric, mode)
+        if points is not None and (best is None or points > best[0]):
+            best = points, row
+    if best is not None:
+        return best[1]
     return rows[-1] if rows else {}
+
+
+def _values(rows: Iterable[Mapping[str, Any]], metric: str) -> Iterator[float]:
+    found = (number(lookup(row, metric)) for row in rows)
+    return (value for value in found if value is not None)
 
 
 def _mean(values: list[float]) -> float:

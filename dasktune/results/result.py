@@ -69,8 +69,11 @@ class Result:
         The trial's configuration.
     history : sequence of dict
         The reported results, flat (nested names joined by ``/``), one for each
-        ``training_iteration``. It is a list, or from 128 results on a sequence that is equal to a
-        list of them and takes less memory.
+        ``training_iteration``. A sequence that is equal to a list of them: a list if the trial ran
+        in this experiment's driver and has fewer than 128, otherwise mostly an object that takes
+        less memory. After a restore, or from a path, it may be such an object with few results,
+        too, and reads older ones from the journal when they are needed. Where a list is required,
+        make one: ``json.dumps(list(result.history))``.
     status : PublicStatus
         The trial's status when the experiment ended.
     path : str

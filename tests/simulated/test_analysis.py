@@ -257,4 +257,4 @@ def test_a_snapshot_that_makes_no_sense_is_passed_over(analysis, home, tmp_path,
         broken = ['{"trial_id": "a"}'] * (len(lines) - 1)
         snapshot.write_text("\n".join([lines[0], *broken]))
     assert ExperimentAnalysis(moved).results == analysis.results
-    assert "ignoring an unreadable snapshot" in caplog.text
+    assert "ignoring an unusable snapshot" in caplog.text

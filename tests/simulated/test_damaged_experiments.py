@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from dasktune.results.journal_trials import load_trials
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.columnar import split_number
+from dasktune.storage.journal.journal_reader import JournalReader
 from dasktune.storage.journal.journal_writer import read_journal
 from dasktune.storage.journal.segments import segment_name
+from dasktune.storage.journal.snapshots import Snapshots
 from dasktune.storage.leader.leader_lock import LeaderLock
 from dasktune.tuner.tuner import Tuner
 
@@ -66,6 +69,35 @@ def test_an_experiment_that_has_lost_its_journal_is_refused(killed: Lab):
     for read in (killed.restore, lambda: load_trials(storage), lambda: load_projection(storage)):
         with pytest.raises(StorageError, match=r"has lost its journal: .* Put the directory journal/ back"):
             read()
+
+
+def test_trials_are_not_read_from_a_snapshot_that_is_newer_than_the_journal(killed: Lab, caplog: Any):
+    storage = killed.storage
+    newest, older = Snapshots(storage).newest_first()
+    # A power cut has kept both snapshots, and lost the records before the newest one.
+    header, *lines = lines_of(storage)
+    while end_of(storage) >= newest.position:
+        lines.pop()
+        write_lines(storage, [header, *lines])
+    assert end_of(storage) >= older.position
+    found = [(one.trial_id, one.status, one.history) for one in load_trials(storage)]
+    assert "it is newer than the journal" in caplog.text
+    storage.remove_tree("snapshots")
+    assert found == [(one.trial_id, one.status, one.history) for one in load_trials(storage)]
+
+
+def test_a_snapshot_that_does_not_fit_the_journal_costs_no_trials(killed: Lab, caplog: Any):
+    storage = killed.storage
+    expected = [one.trial_id for one in load_trials(storage)]
+    newest = next(Snapshots(storage).newest_first())
+    # Records that follow it are about trials that it lacks.
+    Snapshots(storage).write(replace(newest, state={**newest.state, "trials": []}))
+    caplog.clear()
+    assert [one.trial_id for one in load_trials(storage)] == expected
+
+
+def end_of(storage: Storage) -> int:
+    return sum(1 for _ in JournalReader(storage))
 
 
 @pytest.mark.parametrize("kept", ["journal", "snapshots", "trials", "tuner.json"])

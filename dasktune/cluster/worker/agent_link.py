@@ -165,6 +165,12 @@ async def serve_agent(worker: Any, plugin: Any, comm: Any, actor: str, lost_afte
     lost_after_s : float
         Seconds of silence after which the connection is lost.
     """
+    own = plugin.actors.get(actor)
+    if own is not None and own.is_forgotten:
+        # The driver is gone, so nothing waits for this trial, whose coordinator has not noticed it
+        # yet. The agent on the trial's own worker is asked first, so no rank starts anywhere.
+        comm.abort()
+        return Status.dont_reply
     channel = _Channel(worker.loop, lost_after_s)
     loader = TrainableLoader(worker, plugin, None, _ORPHAN_SECONDS)
     agent = RankAgent(host_of(worker.address), channel.post, loader.child_payload)

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import weakref
 from typing import Any
 
 from distributed import WorkerPlugin
+from distributed.core import Status
 
 __all__ = ["ExperimentPlugin"]
 
@@ -58,12 +60,20 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
 
     def setup(self, worker: Any) -> None:
         """Accept connections of distributed trials at the worker's own port."""
+        # Dask keeps each handler that was called for as long as the process lives. So the handler
+        # holds neither this plugin, with the trainable, nor the worker.
+        name, host = self.name, weakref.ref(worker)
 
         async def serve(comm: Any, **message: Any) -> Any:
+            serving = host()
+            plugin = None if serving is None else serving.plugins.get(name)
+            if plugin is None:  # the experiment has just ended on this worker
+                comm.abort()
+                return Status.dont_reply
             # Imported at the first use: this module must be pickled without dasktune.
             from dasktune.cluster.worker.agent_link import serve_agent
 
-            return await serve_agent(worker, self, comm, message["actor"], message["lost_after_s"])
+            return await serve_agent(serving, plugin, comm, message["actor"], message["lost_after_s"])
 
         worker.handlers[self.ranks_op] = serve
 

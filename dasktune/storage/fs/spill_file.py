@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 #: Bytes of blocks that stay in memory before the file is used: more than a million results.
 _IN_MEMORY: Final = 64 * 1024**2
-_LENGTH: Final = Struct("<I")
+_LENGTH: Final = Struct("<Q")
 
 
 class SpillFile:
@@ -58,11 +58,12 @@ class SpillFile:
         if self._size + len(block) <= self._limit or self._has_failed:
             self._size += len(block)
             return block
-        content = _LENGTH.pack(len(block)) + block
+        content = memoryview(_LENGTH.pack(len(block)) + block)
         try:
             self._open()
             done = 0
             while done < len(content):
+                # One call writes at most 2 GiB, and may write less.
                 done += os.pwrite(self._descriptor, content[done:], self._end + done)
         except OSError as error:
             self._has_failed = True
@@ -78,9 +79,10 @@ class SpillFile:
 
     def _open(self) -> None:
         if self._descriptor < 0:
-            self._descriptor, path = tempfile.mkstemp(prefix="dasktune-results-")
-            weakref.finalize(self, os.close, self._descriptor)
-            os.unlink(path)
+            # It has no name, or loses it at once, so it cannot outlive the process.
+            file = tempfile.TemporaryFile(prefix="dasktune-results-", buffering=0)  # noqa: SIM115
+            weakref.finalize(self, file.close)
+            self._descriptor = file.fileno()
 
     def read(self, handle: Any) -> bytes:
         """Return a block.
@@ -93,9 +95,20 @@ class SpillFile:
         Raises
         ------
         OSError
-            If the file cannot be read.
+            If the file cannot be read, or has become shorter.
         """
         if isinstance(handle, bytes):
             return handle
-        (length,) = _LENGTH.unpack(os.pread(self._descriptor, _LENGTH.size, handle))
-        return os.pread(self._descriptor, length, handle + _LENGTH.size)
+        (length,) = _LENGTH.unpack(self._read(handle, _LENGTH.size))
+        return self._read(handle + _LENGTH.size, length)
+
+    def _read(self, start: int, length: int) -> bytes:
+        parts = []
+        while length:
+            # One call reads at most 2 GiB, and may read less.
+            part = os.pread(self._descriptor, length, start)
+            if not part:
+                raise OSError(f"the temporary file of older results ends at byte {start}")
+            parts.append(part)
+            start, length = start + len(part), length - len(part)
+        return b"".join(parts)

@@ -57,9 +57,10 @@ def with_ranks(
     resources_per_rank : mapping, Resources or PlacementGroupFactory, optional
         The resources of each rank, in one bundle; one CPU by default. GPUs must be whole.
     reduce : {"rank0", "mean"} or callable, default="rank0"
-        How the metrics of all ranks become one result: those of rank 0, the mean of each number
-        over the ranks that report it, or a function of the list of all metrics by rank, which rank
-        0 calls. ``"mean"`` keeps other values of rank 0.
+        How the metrics of all ranks become one result: those of rank 0, the mean, or a function of
+        the list of all metrics by rank, which rank 0 calls. ``"mean"`` keeps the metrics of rank 0,
+        but each number at their top level becomes the mean over the ranks that report a number of
+        that name; nested numbers stay those of rank 0.
     start_timeout_s : float, default=300.0
         Seconds within which the function must have been called on all ranks.
     report_timeout_s : float, optional

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import count, repeat
+from itertools import chain, count, repeat
 from typing import Any, Final, Protocol
 
 __all__ = ["IN_MEMORY", "BlockStore", "MemoryBlocks", "pack_rows", "unpack_rows"]
@@ -59,7 +59,7 @@ IN_MEMORY: Final = MemoryBlocks()
 
 
 def pack_rows(rows: Sequence[_Row]) -> bytes | None:
-    """Return rows as bytes; None if a value cannot be pickled.
+    """Return rows as bytes; None if a value cannot be pickled, or not be unpickled then.
 
     Parameters
     ----------
@@ -78,7 +78,12 @@ def pack_rows(rows: Sequence[_Row]) -> bytes | None:
         content = names, list(map(_column, zip(*(row.values() for row in rows), strict=True)))
     try:
         # The number of rows, too: rows without any field have no column.
-        return pickle.dumps((len(rows), *content), protocol=5)
+        block = pickle.dumps((len(rows), *content), protocol=5)
+        # The rows exist nowhere else, so what cannot be read must be found now. The object of a
+        # user's class may be pickled and yet refuse to be made again.
+        if not _PLAIN.issuperset(map(type, chain.from_iterable(row.values() for row in rows))):
+            pickle.loads(block)
+        return block
     except Exception:  # the user's own objects may raise anything
         return None
 
@@ -123,6 +128,9 @@ def _column(values: tuple[Any, ...]) -> tuple[str, Any]:
 
 #: Types of which equal values, except for zeros, are the same.
 _COMPARABLE: Final = frozenset({int, float, str, bool, type(None)})
+
+#: Types of which every value that was pickled can be unpickled.
+_PLAIN: Final = _COMPARABLE | {bytes, complex}
 
 
 def _values(kind: str, value: Any) -> Iterable[Any]:

@@ -260,6 +260,10 @@ class History(Sequence[Row]):
     def __iter__(self) -> Iterator[Row]:
         return self.rows_from(0)
 
+    def __reversed__(self) -> Iterator[Row]:
+        parts = self._parts
+        return self._rows_backwards(parts, parts.newest.copy())
+
     def rows_from(self, start: int) -> Iterator[Row]:
         """Return an iterator over the rows from an index on, which unpacks a block at a time.
 
@@ -287,6 +291,18 @@ class History(Sequence[Row]):
                 skip = 0
             at, skip = number, 0
         yield from newest[(at - number) * BLOCK_ROWS + skip :]
+
+    def _rows_backwards(self, parts: _Parts, newest: list[Row]) -> Iterator[Row]:
+        """Yield the rows, newest first, a block at a time; stored rows only when they come."""
+        stored, blocks, number, _, _ = parts
+        yield from reversed(newest)
+        recomputed = self._recomputed_rows() if number or stored.count else {}
+        for at in reversed(range(number)):
+            yield from reversed(self._current(self._block(blocks[at]), recomputed))
+        if stored.count:
+            found = stored.read()
+            for row in islice(reversed(found), len(found) - stored.count, None):
+                yield recomputed.get(int(row[TRAINING_ITERATION]), row) if recomputed else row
 
     def _row(self, blocks: list[Any], at: int) -> Row:
         """Return a row of the blocks; the block stays unpacked for the next call."""

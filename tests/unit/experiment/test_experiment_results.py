@@ -407,6 +407,16 @@ def test_a_state_without_rows_has_their_number_and_the_last_one():
     assert trial_state(lab.add(), rows=False)["history"] == []
 
 
+@pytest.mark.parametrize("number", [0, -1, True, 2.0, "2", None])
+def test_a_state_with_an_impossible_number_of_results_is_refused(number: object):
+    lab = Lab()
+    trial = lab.running()
+    lab.result(trial, 1)
+    state = {**trial_state(trial, rows=False), "num_results": number}
+    with pytest.raises(StorageError, match="num_results must be a whole number, at least 1, got"):
+        trial_from_state(state, lambda trial_id: trial.history)
+
+
 def test_a_state_without_rows_needs_the_journal_that_it_belongs_to():
     lab = Lab()
     trial = lab.running()

@@ -216,6 +216,34 @@ def test_rank_0_reduces_by_the_function_of_the_user() -> None:
     assert [unpack_metrics(one)["rank"] for one in asked.metrics] == [0, 1]
 
 
+def test_without_a_port_the_trial_fails_with_the_error_of_rank_0() -> None:
+    def refuse(agents: Agents, address: str) -> None:
+        agents.say(address, RankDied(rank=0, error=ErrorInfo(message="gaierror: no such host")))
+
+    agents = Agents({HoldPort: refuse})
+    with pytest.raises(RankFailed) as raised:
+        started(agents)
+    assert raised.value.error.message == "rank 0: gaierror: no such host"
+    assert not agents.told(StartRanks)
+
+
+def test_an_error_of_the_function_that_reduces_is_raised_on_all_ranks() -> None:
+    error = ErrorInfo(message="ZeroDivisionError: division by zero")
+
+    def reduce(agents: Agents, address: str) -> None:
+        agents.word(0, Reduced(number=1, error=error))
+        # User code has caught it on all ranks, and ends.
+        agents.word(0, RankEnded())
+        agents.word(1, RankEnded())
+
+    agents = Agents({ReduceMetrics: reduce})
+    group = started(agents, reduction="function")
+    agents.report(1)
+    assert group.next_event() is None
+    told = [message for _, message in agents.sent if isinstance(message, TellRanks)]
+    assert told[-2:] == [TellRanks(message=Release(number=1, error=error))] * 2
+
+
 def test_the_mean_is_over_all_ranks() -> None:
     agents = Agents()
     group = started(agents, reduction="mean")

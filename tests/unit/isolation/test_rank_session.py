@@ -91,6 +91,25 @@ def test_rank_0_reduces_what_all_ranks_have_reported() -> None:
     assert unpack_metrics(other.said[1].metrics) == {"loss": 4.0}
 
 
+def test_rank_0_raises_an_error_of_its_reduction_when_all_ranks_do() -> None:
+    def ask(message: RankReport) -> ReduceMetrics:
+        return ReduceMetrics(number=1, metrics=(message.metrics,))
+
+    def refuse(message: Reduced) -> Release:
+        assert message.error is not None
+        assert message.error.message == "ZeroDivisionError: division by zero"
+        return Release(number=message.number, error=message.error)
+
+    other = Coordinator(ask, refuse, release)
+    other.session.reduce = lambda metrics: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        other.session.report({"loss": 1.0})
+    other.session.reduce = None
+    # The report is over, on this rank as on the others.
+    other.session.report({"loss": 1.0})
+    assert [one.number for one in other.said] == [1, 1, 2]
+
+
 @pytest.mark.parametrize("left", [True, False], ids=["left", "closed"])
 def test_nothing_waits_for_a_checkpoint_after_the_end(left: bool) -> None:
     other = Coordinator()

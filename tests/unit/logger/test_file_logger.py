@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from dasktune.callback import TrialStorage, TrialViews
+from dasktune.errors import StorageError
 from dasktune.logger import CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
 from dasktune.logger.file_logger import FileLoggerCallback
-from dasktune.logger.file_writer import FileWriter
+from dasktune.logger.file_writer import FileWriter, ResultsUnreadable
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.fs.storage import Storage
 from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.rows.trial_history import History, StoredRows
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
@@ -214,3 +216,45 @@ def test_the_last_round_is_patient():
     writer.mark("a", seen.append)
     writer.close()
     assert seen == [True]
+
+
+def test_results_that_cannot_be_read_stop_no_log_of_another_trial(caplog: Any):
+    writer = FileWriter(retry_seconds=0.0, interval_s=0.001)
+    tries: list[str] = []
+    damage, other = StorageError("the journal is damaged"), StorageError("so is this")
+    tried_again, written = threading.Event(), threading.Event()
+
+    def broken(name: str, error: Exception) -> Any:
+        def write(retry: bool) -> None:
+            tries.append(name)
+            if tries.count(name) > 2:
+                tried_again.set()
+            raise ResultsUnreadable(error)
+
+        return write
+
+    writer.mark("a", broken("a", damage))
+    writer.mark("b", broken("b", other))
+    writer.mark("c", lambda retry: written.set())
+    assert written.wait(60)
+    assert tried_again.wait(60)
+    last: list[bool] = []
+    writer.mark("d", last.append)
+    with pytest.raises(StorageError) as raised:
+        writer.close()
+    assert raised.value is damage
+    assert len(last) == 1
+    assert writer.unwritten == ["a", "b"]
+    assert caplog.text.count("cannot read the results of a, will retry") == 1
+
+
+def test_a_file_tells_results_that_cannot_be_read_from_a_storage_that_fails(storage: Storage):
+    def read() -> History:
+        raise StorageError("the journal is damaged")
+
+    book = Book(JsonLoggerCallback(), storage)
+    row = {"training_iteration": 2, "loss": 1.0}
+    book.trial.history = History([row], stored=StoredRows(1, read))
+    with pytest.raises(ResultsUnreadable) as raised:
+        book.settle()
+    assert str(raised.value.cause) == "the journal is damaged"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from math import inf
 
 import pytest
@@ -12,6 +13,7 @@ from dasktune.progress.trial_counts import RankedTrials, rank_trials
 from dasktune.schedulers import ASHAScheduler, PopulationBasedTraining
 from dasktune.testing import simulate
 from dasktune.trial.metrics import score
+from dasktune.trial.rows.trial_history import History, StoredRows
 from dasktune.trial.status import PublicStatus
 
 _S = PublicStatus
@@ -168,6 +170,32 @@ def test_a_board_that_comes_later_knows_what_the_first_one_knew():
         assert one.results == 2
         assert ids(one.failed()) == [trial_id]
     assert later.counts == run.trial_counts.counts
+
+
+@pytest.mark.parametrize("metric", ["loss", None])
+def test_counts_of_a_restored_experiment_do_not_read_the_journal(metric):
+    mode = "min" if metric else None
+    run = Run()
+    trials = []
+    for loss in (2.0, math.nan):
+        trial_id = run.start()
+        run.report(trial_id, 1, loss)
+        trials.append(run.experiment.trials[trial_id])
+    for trial in trials:
+        trial.history = History(list(trial.history), stored=StoredRows(9, unreadable))
+    # A trial whose results are all undefined keeps no score, as one without a metric does.
+    assert [trial.best_score for trial in trials] == [-2.0, None]
+    later = TrialCounts(run.experiment.trials, trial_storage(), metric=metric, mode=mode)
+    later.load((metric, mode))
+    assert later.results == 20
+    assert later.best == ((-2.0, trials[0].trial_id) if metric else None)
+    other = TrialCounts(run.experiment.trials, trial_storage(), metric="other", mode="min")
+    with pytest.raises(AssertionError, match="read the journal"):
+        other.load((metric, mode))
+
+
+def unreadable():
+    raise AssertionError("read the journal")
 
 
 def test_any_list_of_trials_is_ranked_by_a_pass():

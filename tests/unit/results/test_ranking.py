@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import weakref
 from math import inf, isnan, nan
 
 import pytest
@@ -27,6 +28,31 @@ def test_a_window_averages_the_last_rows_only():
     history = rows(*range(20))
     assert summarize(history, "loss", "min", "last-5-avg", finite=True) == 17.0
     assert summarize(history, "loss", "min", "last-10-avg", finite=True) == 14.5
+
+
+@pytest.mark.parametrize(("scope", "needed"), [("last", 2), ("last-5-avg", 7), ("last-10-avg", 14)])
+def test_only_as_many_of_the_last_rows_are_read_as_the_scope_needs(scope, needed):
+    values = [float(number) if number % 4 else None for number in range(101)]
+    history = Backwards(rows(*values))
+    numbers = [value for value in values if value is not None]
+    size = {"last": 1, "last-5-avg": 5, "last-10-avg": 10}[scope]
+    value = summarize(history, "loss", "min", scope, finite=True)
+    assert value == pytest.approx(sum(numbers[-size:]) / size)
+    assert history.read == needed
+
+
+class Backwards(list):
+    """Rows that count how many of them are read, and can be read only backwards."""
+
+    read = 0
+
+    def __iter__(self):
+        raise AssertionError("all rows are read")
+
+    def __reversed__(self):
+        for row in super().__reversed__():
+            self.read += 1
+            yield row
 
 
 @pytest.mark.parametrize("scope", ["last", "all", "avg", "last-5-avg"])
@@ -72,6 +98,25 @@ def test_nan_is_never_best_while_there_is_a_number(values, mode):
 def test_the_best_row_is_the_first_of_the_best(mode, index):
     history = [{"loss": v, "i": i} for i, v in enumerate([nan, 1.0, 2.0, 1.0, 2.0])]
     assert best_row(history, "loss", mode)["i"] == index
+
+
+def test_only_the_best_row_so_far_is_kept_while_rows_are_read():
+    class Row(dict):
+        pass
+
+    alive: weakref.WeakValueDictionary[int, Row] = weakref.WeakValueDictionary()
+    held = []
+
+    class Many(list):
+        def __iter__(self):
+            for number in range(100):
+                alive[number] = row = Row(loss=float(number))
+                yield row
+                del row
+                held.append(len(alive))
+
+    assert best_row(Many(), "loss", "max") == {"loss": 99.0}
+    assert max(held) <= 2
 
 
 def test_without_a_value_the_last_row_stands_for_the_best():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import pickle
 import sys
 from math import inf, nan
@@ -12,7 +13,7 @@ from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import ErrorInfo
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.retention import Retention
-from dasktune.trial.rows.trial_history import History
+from dasktune.trial.rows.trial_history import History, StoredRows
 from dasktune.trial.status import PublicStatus, TrialStatus
 from dasktune.trial.trial import Trial
 from dasktune.tuner.result_grid import NoResultError, Result, ResultGrid
@@ -330,6 +331,32 @@ def test_the_repr_shows_the_best_trials_in_a_table():
         "  b         TERMINATED  1                   0.25  lr=0.1",
         "  a         TERMINATED  1                   0.5   lr=0.1",
     ]
+
+
+def test_a_restored_grid_reads_the_journal_for_the_best_result_only_if_the_scope_needs_older_ones():
+    reads = []
+
+    def stored(loss):
+        def read():
+            reads.append(loss)
+            return History([{"loss": 0.0, "training_iteration": 1}])
+
+        last = {"loss": loss, "training_iteration": 2}
+        return History([last], stored=StoredRows(1, read))
+
+    one, other = trial("a"), trial("b")
+    one.history, other.history = stored(0.5), stored(0.25)
+    results = grid(one, other)
+    assert results.get_best_result().trial_id == "b"
+    assert "0.25" in repr(results)
+    assert "0.25" in results._repr_html_()
+    assert reads == []
+    assert results.get_best_result(scope="avg").trial_id == "b"
+    assert reads == [0.5, 0.25]
+    # Few results, and nevertheless no list, which `json` requires.
+    history = results[0].history
+    assert not isinstance(history, list)
+    assert json.loads(json.dumps(list(history))) == history
 
 
 def test_the_repr_of_many_trials_is_short():

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import pickle
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -89,3 +91,23 @@ def test_a_row_of_a_real_trial_takes_less_than_sixty_bytes():
 
 def test_rows_that_cannot_be_pickled_are_not_packed():
     assert pack_rows([{"model": lambda: None}]) is None
+
+
+class Lost:
+    """Its objects can be pickled, and not be made again without an argument."""
+
+    def __new__(cls, name: str) -> Lost:
+        return super().__new__(cls)
+
+
+def test_rows_that_cannot_be_unpickled_are_not_packed():
+    rows = [{"step": step, "model": Lost("net")} for step in range(3)]
+    assert pickle.dumps(rows)
+    assert pack_rows(rows) is None
+    assert pack_rows([{"model": [Lost("net")]}]) is None
+    assert pack_rows([{"model": [1]}]) is not None
+
+
+def test_rows_of_plain_values_are_not_unpickled_to_check_them(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("dasktune.trial.rows.row_blocks.pickle", SimpleNamespace(dumps=pickle.dumps))
+    assert pack_rows([{"a": 1, "b": 1.0, "c": "x", "d": None, "e": True}, {"a": "y"}]) is not None

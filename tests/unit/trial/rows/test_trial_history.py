@@ -85,6 +85,7 @@ def compare(steps: Any, restored: bool, data: Any) -> None:
     step = data.draw(st.sampled_from([None, 1, 3, -1, -2]))
     assert history[start:stop:step] == rows[start:stop:step]
     assert list(history.rows_from(abs(start))) == rows[abs(start) :]
+    assert list(reversed(history)) == rows[::-1]
     for at in (start, stop):
         if -len(rows) <= at < len(rows):
             assert history[at] == rows[at]
@@ -149,6 +150,35 @@ def test_stored_rows_are_read_only_when_they_are_needed():
     history.cut_back(200)
     assert history.is_at_hand
     assert history == [*rows[:4], row(5, 7), *rows[5:200]]
+
+
+def test_backwards_the_newest_rows_come_first_and_older_ones_only_when_they_are_asked_for():
+    reads: list[Any] = []
+
+    class Store:
+        def write(self, block: bytes) -> object:
+            return block
+
+        def read(self, handle: Any) -> bytes:
+            reads.append("block")
+            return handle
+
+    def read() -> History:
+        reads.append("stored")
+        # More rows than were there when the history was saved.
+        return History(map(row, range(1, 400)))
+
+    count = 4 * BLOCK_ROWS
+    rows = [row(number) for number in range(300, 300 + count)]
+    history = History(rows, store=Store(), stored=StoredRows(299, read))
+    backwards = reversed(history)
+    newest = len(history.newest)
+    assert [next(backwards) for _ in range(newest)] == rows[: -newest - 1 : -1]
+    assert reads == []
+    assert next(backwards) == rows[-newest - 1]
+    assert reads == ["block"]
+    assert numbers(backwards) == list(range(298 + count - newest, 0, -1))
+    assert reads == ["block"] * ((count - newest) // BLOCK_ROWS) + ["stored"]
 
 
 def test_a_reader_sees_one_moment_while_the_history_changes():

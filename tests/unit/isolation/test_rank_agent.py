@@ -1,0 +1,148 @@
+"""The agent of a worker, with ranks that are no processes."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dasktune.isolation import rank_agent
+from dasktune.isolation.rank_agent import RankAgent
+from dasktune.isolation.rank_messages import (
+    FromAgent,
+    HoldPort,
+    KillRanks,
+    PortHeld,
+    RankDied,
+    RankStart,
+    StartRanks,
+)
+from dasktune.storage.fs.storage import Storage
+from dasktune.trainable.ranks import RankInfo, RankSettings
+from dasktune.trainable.spec import TrialSpec
+from dasktune.trial.resources import PlacementGroupFactory
+
+PATIENCE = 60.0
+
+
+class Other:
+    """The coordinator's end of the connection."""
+
+    def __init__(self, host: str = "127.0.0.1", payload: Any = None) -> None:
+        self.messages: queue.Queue[FromAgent] = queue.Queue()
+        self.agent = RankAgent(host, self.messages.put, payload or (lambda config: SimpleNamespace()))
+
+    def next(self) -> FromAgent:
+        return self.messages.get(timeout=PATIENCE)
+
+
+def start(ranks: int) -> StartRanks:
+    spec = TrialSpec(
+        trial_id="a",
+        incarnation=1,
+        resources=PlacementGroupFactory([{"CPU": 1}]),
+        storage=Storage("/tmp/runs"),
+        trial_dir="a",
+        experiment_name="e",
+        trial_name="a",
+        ranks=RankSettings(),
+    )
+    size = {"world_size": ranks, "local_world_size": ranks, "node_rank": 0, "num_nodes": 1}
+    infos = [RankInfo(world_rank=rank, local_rank=rank, **size) for rank in range(ranks)]
+    starts = tuple(RankStart(info=info, environment={}) for info in infos)
+    return StartRanks(spec=spec, config=b"", ranks=starts)
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["linux", "other"])
+def test_a_port_is_held_until_the_end_only_where_servers_can_listen_at_it(
+    monkeypatch: pytest.MonkeyPatch, keeps: bool
+):
+    hold = rank_agent.hold_port
+    found: list[socket.socket] = []
+    monkeypatch.setattr(rank_agent, "_KEEPS_PORT", keeps)
+    monkeypatch.setattr(rank_agent, "hold_port", lambda host: found.append(hold(host)) or found[0])
+    other = Other()
+    other.agent.handle(HoldPort())
+    held = other.next()
+    assert isinstance(held, PortHeld)
+    assert held.port > 0
+    assert (found[0].fileno() != -1) is keeps
+    other.agent.close()
+    assert found[0].fileno() == -1
+
+
+def test_a_host_without_a_name_is_an_error_of_rank_0_and_is_not_looked_up_by_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    threads: list[int] = []
+
+    def fail(*arguments: Any, **options: Any) -> Any:
+        threads.append(threading.get_ident())
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(rank_agent.socket, "getaddrinfo", fail)
+    other = Other(host="nowhere")
+    other.agent.handle(HoldPort())
+    died = other.next()
+    assert isinstance(died, RankDied)
+    assert died.rank == 0
+    assert died.error.message.startswith("no port for the rendezvous could be reserved on nowhere: gaierror")
+    assert threads != [threading.get_ident()]
+    other.agent.close()
+
+
+def test_a_port_that_is_found_after_the_end_is_closed(monkeypatch: pytest.MonkeyPatch):
+    closing = threading.Event()
+    hold = rank_agent.hold_port
+    found: list[socket.socket] = []
+
+    def late(host: str) -> socket.socket:
+        assert closing.wait(PATIENCE)
+        found.append(hold(host))
+        return found[0]
+
+    monkeypatch.setattr(rank_agent, "hold_port", late)
+    other = Other()
+    other.agent.handle(HoldPort())
+    other.agent.close()
+    closing.set()
+    other.next()
+    assert found[0].fileno() == -1
+
+
+def test_no_rank_is_started_after_a_kill(monkeypatch: pytest.MonkeyPatch):
+    started: list[Any] = []
+
+    class Process:
+        finished = True
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            started.append(self)
+            # The kill comes while the first rank is being started.
+            other.agent.handle(KillRanks())
+
+        def post(self, message: Any) -> None:
+            """Send nothing."""
+
+        def kill(self) -> None:
+            """Kill nothing."""
+
+        def receive(self) -> Any:
+            raise rank_agent.ChildDied(rank_agent.ErrorInfo(message="killed"))
+
+    monkeypatch.setattr(rank_agent, "ChildProcess", Process)
+    other = Other()
+    other.agent.handle(start(3))
+    died = sorted((other.next() for _ in range(3)), key=lambda one: one.rank)
+    assert len(started) == 1
+    # The coordinator waits for the death of each rank that was to start.
+    assert [(one.rank, one.error.message) for one in died] == [
+        (0, "killed"),
+        (1, "it was killed before it was started"),
+        (2, "it was killed before it was started"),
+    ]
+    other.agent.close()

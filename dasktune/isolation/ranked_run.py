@@ -169,7 +169,7 @@ class RankedRun(ThreadRun):
     def _release_with_notice(self, report: FullReport) -> None:
         """Let the ranks continue, all with the same notice.
 
-        A notice that arrives later is told at the next report, so that no rank saves alone.
+        They get a later notice at the next report, so that no rank saves alone.
         """
         save_due, notice = self._recorder.has_notice, None
         # Asking leaves user code time to save, and it gets that only if it asks, too.

@@ -497,24 +497,36 @@ def test_no_rank_survives_a_suspended_worker(cluster: LocalCluster, tmp_path: Pa
         assert statuses(future.result(timeout=120)) == {"TERMINATED"}
 
 
+def kill_ranks(future: Any, place: Path, *, ranks: int, times: int) -> tune.ResultGrid:
+    """Kill a rank of each start after a result, so often; return the results of the experiment."""
+    seen: set[int] = set()
+    for turn in range(times):
+        until(lambda: len(pids(place)) == ranks and seen.isdisjoint(pids(place).values()))
+        there = pids(place)
+        seen.update(there.values())
+        done = len(journal(place, event="ResultReported"))
+        until(lambda done=done: len(journal(place, event="ResultReported")) > done)
+        os.kill(there[turn % ranks], signal.SIGKILL)
+        until(lambda there=there: all_gone(there))
+    (place / "stop").touch()
+    results: tune.ResultGrid = future.result(timeout=120)
+    return results
+
+
+def steps_of_results(place: Path) -> list[int]:
+    """Return the recorded steps, of which none is missing and none came twice."""
+    assert_no_step_back(place)
+    steps = [one["metrics"]["step"] for one in journal(place, event="ResultReported")]
+    assert steps == list(range(1, len(steps) + 1))
+    return steps
+
+
 @pytest.mark.slow
 def test_ranks_killed_at_any_moment_lose_no_recorded_step(cluster: LocalCluster, tmp_path: Path) -> None:
     options = {"stop": StopAllAtOnce(tmp_path), "failure_config": tune.FailureConfig(max_failures=-1)}
     with fitting(tuner(cluster, tmp_path, tune.with_ranks(count, 3), **options)) as future:
-        seen: set[int] = set()
-        for turn in range(6):
-            until(lambda: len(pids(tmp_path)) == 3 and seen.isdisjoint(pids(tmp_path).values()))
-            ranks = pids(tmp_path)
-            seen.update(ranks.values())
-            done = len(journal(tmp_path, event="ResultReported"))
-            until(lambda done=done: len(journal(tmp_path, event="ResultReported")) > done)
-            os.kill(ranks[turn % 3], signal.SIGKILL)
-            until(lambda ranks=ranks: all_gone(ranks))
-        (tmp_path / "stop").touch()
-        [result] = future.result(timeout=120)
-    assert_no_step_back(tmp_path)
-    steps = [one["metrics"]["step"] for one in journal(tmp_path, event="ResultReported")]
-    assert steps == list(range(1, len(steps) + 1))
+        [result] = kill_ranks(future, tmp_path, ranks=3, times=6)
+    steps = steps_of_results(tmp_path)
     assert result.checkpoint is not None
     assert result.checkpoint.to_dict() == {"step": steps[-1]}
 
@@ -592,20 +604,8 @@ def test_ranks_killed_in_a_save_leave_no_mixed_checkpoint(cluster: LocalCluster,
     options = {"stop": StopAllAtOnce(tmp_path), "failure_config": tune.FailureConfig(max_failures=-1)}
     trainable = tune.with_ranks(save_shards, 4)
     with fitting(tuner(cluster, tmp_path, trainable, {"steps": 10**9}, **options)) as future:
-        seen: set[int] = set()
-        for turn in range(8):
-            until(lambda: len(pids(tmp_path)) == 4 and seen.isdisjoint(pids(tmp_path).values()))
-            ranks = pids(tmp_path)
-            seen.update(ranks.values())
-            done = len(journal(tmp_path, event="ResultReported"))
-            until(lambda done=done: len(journal(tmp_path, event="ResultReported")) > done)
-            os.kill(ranks[turn % 4], signal.SIGKILL)
-            until(lambda ranks=ranks: all_gone(ranks))
-        (tmp_path / "stop").touch()
-        [result] = future.result(timeout=120)
-    assert_no_step_back(tmp_path)
-    steps = [one["metrics"]["step"] for one in journal(tmp_path, event="ResultReported")]
-    assert steps == list(range(1, len(steps) + 1))
+        [result] = kill_ranks(future, tmp_path, ranks=4, times=8)
+    steps = steps_of_results(tmp_path)
     # Every checkpoint that is left is of one step.
     assert slices(result.checkpoint) == [str(steps[-1])] * 6
     for path in (tmp_path / "run" / "trials").glob("*/checkpoint_*"):

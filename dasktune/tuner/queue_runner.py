@@ -90,8 +90,8 @@ class QueueRunner:
         except StorageError as error:
             logger.warning("%s. The queue is read again soon.", error)
             return False
-        known = {one.entry_id: one for one in found}
-        self._over = {key: one for key, one in known.items() if one.state.is_over}
+        # Other states may change: a read may succeed later, and a cancelled experiment may finish.
+        self._over = {one.entry_id: one for one in found if one.is_recorded}
         for entry_id in [key for key, process in self.drivers.items() if process.poll() is not None]:
             self._collect(entry_id, entries)
             return False  # the states that were read may be older than the end of the driver

@@ -88,7 +88,9 @@ def drive(order: DriverOrder, closed: threading.Event) -> int:
         for stop in stops:
             stop()
 
-    lock = LeaderLock(queue.entry(entry_id), ttl_s=order.ttl_s, on_lost=lost)
+    # Without retries: a renewal that waits for the storage would notice a loss too late.
+    place = queue.entry(entry_id).with_retry(0)
+    lock = LeaderLock(place, ttl_s=order.ttl_s, on_lost=lost)
     try:
         with lock:
             directory = queue.directory(entry_id)

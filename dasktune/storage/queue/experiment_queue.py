@@ -47,6 +47,7 @@ from typing import Any, Final
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.fs.owned_entries import exposure
 from dasktune.storage.fs.redaction import reading
+from dasktune.storage.fs.retry import is_transient
 from dasktune.storage.fs.storage import Storage, is_relative_name
 from dasktune.storage.journal.strict_json import parse
 from dasktune.storage.leader.leader_lock import leader_status
@@ -58,8 +59,10 @@ from dasktune.storage.queue.queue_state import (
     state_of,
 )
 
-__all__ = ["ExperimentQueue"]
+__all__ = ["RETRY_SECONDS", "ExperimentQueue", "may_pass"]
 
+#: Seconds for which users of a queue retry an operation of its storage.
+RETRY_SECONDS: Final = 30.0
 #: Distinguishes an entry from any other JSON file.
 _KIND: Final = "dasktune queued experiment"
 _FORMAT: Final = 1
@@ -113,7 +116,8 @@ class ExperimentQueue:
     def statuses(self, over: Mapping[str, QueueStatus] | None = None) -> list[QueueStatus]:
         """Return all experiments, in the order of their submission.
 
-        An experiment whose files are damaged has failed, with the reason, and hides no other one.
+        An experiment whose files are damaged has failed, and one whose files cannot be read now is
+        unknown, each with the reason. It hides no other one.
 
         Parameters
         ----------
@@ -128,10 +132,8 @@ class ExperimentQueue:
             except ConfigError:
                 pass  # a file, or the directory of a submission that has not ended
             except StorageError as error:
-                lost = QueueStatus(
-                    entry_id=entry_id, name=entry_id, state=QueueState.FAILED, reason=str(error)
-                )
-                found.append(lost)
+                state = QueueState.UNKNOWN if may_pass(error) else QueueState.FAILED
+                found.append(QueueStatus(entry_id=entry_id, name=entry_id, state=state, reason=str(error)))
         return sorted(found, key=lambda one: (one.submitted, one.entry_id))
 
     def status(self, entry_id: str) -> QueueStatus:
@@ -167,6 +169,7 @@ class ExperimentQueue:
             state=state,
             reason=str(reason),
             directory=str(place.get("directory", "")),
+            is_recorded=outcome is not None,
             **values,
         )
 
@@ -331,6 +334,26 @@ class ExperimentQueue:
         self.storage.claim(f"{entry_id}/{name}", json.dumps(content).encode(), durable=True)
 
 
+def may_pass(error: BaseException | None) -> bool:
+    """Whether an error of the storage may be gone later.
+
+    A StorageError without a cause names what is damaged, or what the user has to change.
+
+    Parameters
+    ----------
+    error : exception or None
+        The error; None is none that may pass.
+
+    Examples
+    --------
+    >>> may_pass(OSError(116, "stale file handle")), may_pass(StorageError("damaged"))
+    (True, False)
+    """
+    while isinstance(error, StorageError):
+        error = error.__cause__
+    return isinstance(error, Exception) and is_transient(error)
+
+
 def _start_name(epoch: int) -> str:
     return f"starts/{epoch:09d}.json"
 
@@ -352,5 +375,7 @@ def _outcome(end: Mapping[str, Any], entry_id: str) -> QueueState:
     try:
         outcome = QueueState(end.get("outcome"))
     except ValueError:
-        raise StorageError(f"end.json of {entry_id} in the queue is damaged") from None
+        outcome = QueueState.UNKNOWN
+    if not outcome.is_over:
+        raise StorageError(f"end.json of {entry_id} in the queue is damaged")
     return outcome

@@ -25,11 +25,13 @@ class QueueState(Enum):
     FINISHED = "finished"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    #: Its files could not be read this time. No driver starts, and a later look may succeed.
+    UNKNOWN = "unknown"
 
     @property
     def is_over(self) -> bool:
         """Whether no driver will run the experiment again."""
-        return self not in (QueueState.QUEUED, QueueState.RUNNING)
+        return self in (QueueState.FINISHED, QueueState.FAILED, QueueState.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +53,11 @@ class QueueStatus:
     state : QueueState, default=QueueState.QUEUED
         The state.
     reason : str, default=""
-        Why the experiment has failed, or why it could not start the last time.
+        Why the experiment has failed or cannot be read, or why it could not start the last time.
     directory : str, default=""
         The experiment's directory; empty before the first start.
+    is_recorded : bool, default=False
+        Whether a file says how the experiment has ended, so that its state never changes again.
     """
 
     entry_id: str
@@ -64,6 +68,7 @@ class QueueStatus:
     state: QueueState = QueueState.QUEUED
     reason: str = ""
     directory: str = ""
+    is_recorded: bool = False
 
 
 def state_of(outcome: QueueState | None, *, is_driven: bool, is_cancelled: bool) -> QueueState:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from dasktune.errors import StorageError
+from dasktune.errors import StorageError, TuneError
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.queue.experiment_queue import ExperimentQueue
 from dasktune.storage.queue.queue_state import QueueState, QueueStatus, start_order
@@ -54,6 +54,8 @@ class QueueRunner:
         As for :class:`DriverOrder`.
     on_change : callable, optional
         Called with each experiment and a text when its driver starts or ends.
+    clock : callable, default=time.monotonic
+        Returns seconds, for the pauses.
     """
 
     queue: Storage
@@ -61,6 +63,7 @@ class QueueRunner:
     limit: int = 1
     ttl_s: float = 30.0
     on_change: Callable[[QueueStatus, str], None] | None = None
+    clock: Callable[[], float] = time.monotonic
     #: The processes of the drivers by the ID of their experiment.
     drivers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _pauses: dict[str, _Pause] = field(default_factory=dict)
@@ -95,7 +98,7 @@ class QueueRunner:
         for entry_id in [key for key, process in self.drivers.items() if process.poll() is not None]:
             self._collect(entry_id, entries)
             return False  # the states that were read may be older than the end of the driver
-        now = time.monotonic()
+        now = self.clock()
         for entry in start_order(found, time.time()):
             if len(self.drivers) >= self.limit:
                 break
@@ -123,11 +126,16 @@ class QueueRunner:
     def _start(self, entry: QueueStatus) -> None:
         order = DriverOrder(self.queue, entry.entry_id, self.client, self.ttl_s)
         # Ctrl-C in the terminal reaches the runner only, which closes the input of its drivers.
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dasktune.tuner.queued_driver"],
-            stdin=subprocess.PIPE,
-            start_new_session=True,
-        )
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "dasktune.tuner.queued_driver"],
+                stdin=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:  # this machine has too many processes, or no memory
+            logger.warning("%s stays queued: its driver cannot be started: %s", entry.name, error)
+            self._postpone(entry.entry_id)
+            return
         self.drivers[entry.entry_id] = process
         assert process.stdin is not None
         # Credentials travel through the pipe, since other users can see command lines.
@@ -141,14 +149,23 @@ class QueueRunner:
         assert process.stdin is not None
         with contextlib.suppress(OSError):
             process.stdin.close()
-        entry = entries.status(entry_id)
+        try:
+            entry = entries.status(entry_id)
+        except TuneError as error:
+            logger.warning("%s. The queue is read again soon.", error)
+            self._postpone(entry_id)
+            return
         if entry.state is not QueueState.QUEUED:
             self._tell(entry, f"has {entry.state.value}")
             return
-        pause = self._pause(entry_id)
-        pause.attempts += 1
         killed = process.returncode < 0
-        seconds = 0.0 if killed else min(_LONGEST_PAUSE, 2.0 ** (pause.attempts - 1))
-        pause.until = time.monotonic() + seconds
+        self._postpone(entry_id, at_once=killed)
         why = "its driver was killed" if killed else entry.reason or "another driver runs it"
         self._tell(entry, f"is queued again: {why}")
+
+    def _postpone(self, entry_id: str, *, at_once: bool = False) -> None:
+        """Let an experiment wait until it may start again, longer each time."""
+        pause = self._pause(entry_id)
+        pause.attempts += 1
+        seconds = 0.0 if at_once else min(_LONGEST_PAUSE, 2.0 ** (pause.attempts - 1))
+        pause.until = self.clock() + seconds

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -78,3 +81,90 @@ def test_waiting_outlives_a_failed_read_and_not_a_damaged_file(queue, fail_next_
     queue.storage.write_bytes(f"{entry_id}/end.json", b"[]")
     with pytest.raises(StorageError, match="damaged"):
         experiment.wait(timeout=60)
+
+
+class Drivers:
+    """Starts processes in place of drivers, each of which runs a line of Python."""
+
+    def __init__(self) -> None:
+        self.started: list[subprocess.Popen[bytes]] = []
+        self.code = "pass"
+        self.error: OSError | None = None
+        self._start = subprocess.Popen
+
+    def __call__(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        if self.error is not None:
+            raise self.error
+        process = self._start([sys.executable, "-c", self.code], **options)
+        self.started.append(process)
+        return process
+
+
+@pytest.fixture
+def drivers(monkeypatch) -> Drivers:
+    drivers = Drivers()
+    monkeypatch.setattr("dasktune.tuner.queue_runner.subprocess.Popen", drivers)
+    return drivers
+
+
+class Clock:
+    """Time that the test sets."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time() -> Clock:
+    return Clock()
+
+
+def collect(runner: QueueRunner) -> None:
+    """Wait for the only driver, and let the runner collect it."""
+    [process] = runner.drivers.values()
+    process.wait(timeout=60)
+    assert not runner.step()
+    assert not runner.drivers
+
+
+def test_an_end_that_cannot_be_read_ends_neither_the_runner_nor_its_other_drivers(
+    queue, drivers, fail_next_reads, time, caplog
+):
+    entry_id, other = submit(queue), submit(queue, "other")
+    drivers.code = "input()"  # until the runner closes its input
+    runner = QueueRunner(queue.storage, None, limit=2, clock=time)
+    try:
+        runner.step()
+        assert set(runner.drivers) == {entry_id, other}
+        killed = runner.drivers[entry_id]
+        killed.kill()
+        killed.wait(timeout=60)
+        fail_next_reads(3)  # two when all are read, and one at the end of the driver
+        assert not runner.step()
+        assert set(runner.drivers) == {other}
+        assert "cannot read end.json" in caplog.text
+        runner.step()
+        assert set(runner.drivers) == {other}
+        time.now += 1.0
+        runner.step()
+        assert set(runner.drivers) == {entry_id, other}
+    finally:
+        runner.close()
+
+
+def test_an_experiment_whose_driver_cannot_be_started_stays_queued(queue, drivers, time, caplog):
+    entry_id = submit(queue)
+    drivers.error = OSError(errno.EAGAIN, "Resource temporarily unavailable")
+    runner = QueueRunner(queue.storage, None, clock=time)
+    assert not runner.step()
+    assert "stays queued" in caplog.text
+    assert queue.status(entry_id).state is QueueState.QUEUED
+    drivers.error = None
+    time.now += 1.0
+    try:
+        runner.step()
+        assert set(runner.drivers) == {entry_id}
+    finally:
+        runner.close()

@@ -36,6 +36,7 @@ class _Pause:
 
     until: float = 0.0
     attempts: int = 0
+    started: float = 0.0
 
 
 @dataclass
@@ -124,6 +125,7 @@ class QueueRunner:
         return self._pauses.setdefault(entry_id, _Pause())
 
     def _start(self, entry: QueueStatus) -> None:
+        self._pause(entry.entry_id).started = self.clock()
         order = DriverOrder(self.queue, entry.entry_id, self.client, self.ttl_s)
         # Ctrl-C in the terminal reaches the runner only, which closes the input of its drivers.
         try:
@@ -165,7 +167,10 @@ class QueueRunner:
 
     def _postpone(self, entry_id: str, *, at_once: bool = False) -> None:
         """Let an experiment wait until it may start again, longer each time."""
-        pause = self._pause(entry_id)
+        pause, now = self._pause(entry_id), self.clock()
+        if now - pause.started >= _LONGEST_PAUSE:
+            pause.attempts = 0  # this driver has worked
         pause.attempts += 1
-        seconds = 0.0 if at_once else min(_LONGEST_PAUSE, 2.0 ** (pause.attempts - 1))
-        pause.until = self.clock() + seconds
+        # An experiment may kill its drivers: only the first one in a row is replaced at once.
+        at_once = at_once and pause.attempts == 1
+        pause.until = now + (0.0 if at_once else min(_LONGEST_PAUSE, 2.0 ** (pause.attempts - 1)))

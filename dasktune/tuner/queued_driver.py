@@ -28,6 +28,8 @@ from dasktune.storage.leader.leader_lock import LeaderLock, OtherDriverLeadsErro
 from dasktune.storage.queue.experiment_queue import ExperimentQueue
 from dasktune.storage.queue.queue_state import QueueState
 from dasktune.text.formatting import one_line
+from dasktune.trial.events import ResultReported
+from dasktune.trial.journal_codec import event_type
 from dasktune.tuner.experiment_directory import can_resume, free_names, reserved_directory
 from dasktune.tuner.queued import options_for
 from dasktune.tuner.raise_trial_error import raise_first_error
@@ -35,7 +37,7 @@ from dasktune.tuner.restore import restore_experiment
 from dasktune.tuner.submitted_driver import wait_for_runner
 from dasktune.tuner.tuner import Tuner
 
-__all__ = ["GIVEN_BACK", "DriverOrder", "drive"]
+__all__ = ["GIVEN_BACK", "DriverOrder", "count_results", "drive"]
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +96,7 @@ def drive(order: DriverOrder, closed: threading.Event) -> int:
     try:
         with lock:
             directory = queue.directory(entry_id)
-            if not queue.begin(entry_id, lock.epoch, _length(directory, order.queue)):
+            if not queue.begin(entry_id, lock.epoch, count_results(directory, order.queue)):
                 return 0
             reason = _run_and_record(order, queue, lock, closed, stops)
             if reason is None:
@@ -239,14 +241,31 @@ def _directory(config: RunConfig) -> Storage:
     return Storage(config.storage_url, config.storage_options or {}).child(config.name)
 
 
-def _length(directory: str, queue: Storage) -> int:
-    """Return the number of records in the experiment's journal; -1 if it cannot be read."""
+def count_results(directory: str, queue: Storage) -> int | None:
+    """Return the number of the experiment's results; None if its journal cannot be read.
+
+    A trial without a checkpoint begins again after each death of a driver, and reports its results
+    again. So a result counts once for each trial and iteration.
+
+    Parameters
+    ----------
+    directory : str
+        The URL of the experiment's directory; empty before there is one.
+    queue : Storage
+        The queue, whose options apply.
+    """
     if not directory:
         return 0
+    newest: dict[str, int] = {}
     try:
-        return sum(1 for _ in read_journal(Storage(directory, options_for(directory, queue))))
+        for record in read_journal(Storage(directory, options_for(directory, queue))):
+            if event_type(record) is ResultReported:
+                trial_id, iteration = record["trial_id"], record["metrics"].get("training_iteration")
+                if type(iteration) is int:
+                    newest[trial_id] = max(iteration, newest.get(trial_id, 0))
     except StorageError:
-        return -1
+        return None
+    return sum(newest.values())
 
 
 def _watch_runner(closed: threading.Event) -> None:

@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import uuid
 from collections.abc import Mapping
 from datetime import datetime, timezone
@@ -66,6 +67,8 @@ RETRY_SECONDS: Final = 30.0
 #: Distinguishes an entry from any other JSON file.
 _KIND: Final = "dasktune queued experiment"
 _FORMAT: Final = 1
+#: The name of a file that a driver writes when it begins.
+_START: Final = re.compile(r"\d{9,}\.json")
 #: Longest reason in characters.
 _LONGEST_REASON: Final = 2000
 
@@ -224,7 +227,7 @@ class ExperimentQueue:
 
     # For drivers that hold the experiment's lock
 
-    def begin(self, entry_id: str, epoch: int, records: int) -> bool:
+    def begin(self, entry_id: str, epoch: int, results: int | None) -> bool:
         """Record that a driver begins, and return whether it may run the experiment.
 
         It may not if the experiment has ended or is cancelled, or if too many drivers died; the
@@ -236,23 +239,25 @@ class ExperimentQueue:
             The experiment.
         epoch : int
             The number of the driver's lease.
-        records : int
-            Number of records in the experiment's journal.
+        results : int or None
+            Number of the experiment's results; None if it is unknown.
         """
         if self.storage.exists(f"{entry_id}/end.json"):
             return False
         if self.is_cancelled(entry_id):
             self.end(entry_id, QueueState.CANCELLED, "cancelled before it could start again")
             return False
-        lengths = [self._start_length(entry_id, name) for name in self._names(entry_id, "starts")]
-        deaths = count_deaths([*lengths, records])
+        # Other names are files that were being written when a driver died.
+        names = [name for name in self._names(entry_id, "starts") if _START.fullmatch(name)]
+        before = [self._results_at(entry_id, name) for name in names]
+        deaths = count_deaths([*before, results])
         if deaths >= MOST_DEATHS:
             reason = (
                 f"{deaths} drivers died one after the other without a new result. Submit it again to retry"
             )
             self.end(entry_id, QueueState.FAILED, reason)
             return False
-        self._create(entry_id, _start_name(epoch), {"records": records})
+        self._create(entry_id, _start_name(epoch), {"results": results})
         return True
 
     def give_back(self, entry_id: str, epoch: int, reason: str = "") -> None:
@@ -299,10 +304,16 @@ class ExperimentQueue:
             entry_id, "end.json", {"outcome": outcome.value, "reason": reason[:_LONGEST_REASON]}
         )
 
-    def _start_length(self, entry_id: str, name: str) -> int:
-        start = self._read(entry_id, f"starts/{name}") or {}
-        records = start.get("records")
-        return records if isinstance(records, int) else -1
+    def _results_at(self, entry_id: str, name: str) -> int | None:
+        """Return the number of results at the start of a driver; None if it is unknown."""
+        try:
+            start = self._read(entry_id, f"starts/{name}") or {}
+        except StorageError as error:
+            if may_pass(error):
+                raise
+            return None
+        results = start.get("results")
+        return results if type(results) is int else None
 
     def _names(self, entry_id: str, *parts: str) -> list[str]:
         with reading("the queue", self.storage):

@@ -168,3 +168,28 @@ def test_an_experiment_whose_driver_cannot_be_started_stays_queued(queue, driver
         assert set(runner.drivers) == {entry_id}
     finally:
         runner.close()
+
+
+def test_only_the_first_killed_driver_in_a_row_is_replaced_at_once(queue, drivers, time):
+    submit(queue)
+    drivers.code = "import os; os.kill(os.getpid(), 9)"
+    runner = QueueRunner(queue.storage, None, clock=time)
+
+    def pause() -> float:
+        """Let a driver die, and return after which time the next one starts."""
+        if not runner.drivers:
+            runner.step()
+        collect(runner)
+        begin = time.now
+        runner.step()
+        while not runner.drivers:
+            time.now += 1.0
+            runner.step()
+        return time.now - begin
+
+    try:
+        assert [pause() for _ in range(5)] == [0, 2, 4, 8, 16]
+        time.now += 60.0
+        assert [pause() for _ in range(2)] == [0, 2]  # that driver has worked for a minute
+    finally:
+        runner.close()

@@ -137,6 +137,18 @@ def test_an_experiment_that_kills_its_drivers_fails_and_one_that_makes_progress_
     assert "drivers died" in queue.find("bad").reason
 
 
+def test_starts_that_cannot_be_read_are_no_deaths_and_hide_none(queue):
+    entry_id = submit(queue)
+    for epoch in range(MOST_DEATHS):
+        assert queue.begin(entry_id, epoch, 5)
+    # Left by drivers that died while they wrote it, and by a disk that lost its content.
+    queue.storage.write_bytes(f"{entry_id}/starts/.tmp-1", b"")
+    queue.storage.write_bytes(f"{entry_id}/starts/000000003.json", b"")
+    assert queue.begin(entry_id, MOST_DEATHS, 5)
+    assert queue.begin(entry_id, MOST_DEATHS + 1, None)
+    assert not queue.begin(entry_id, MOST_DEATHS + 2, 5)
+
+
 def test_an_orderly_end_is_no_death_and_says_why(queue):
     entry_id = submit(queue)
     for epoch in range(2 * MOST_DEATHS):

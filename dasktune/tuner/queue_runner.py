@@ -79,7 +79,19 @@ class QueueRunner:
             Return when all experiments of the queue are over.
         poll_s : float, default=1.0
             Seconds between two looks at the queue.
+
+        Raises
+        ------
+        ConfigError
+            If `client` names no cluster.
+        StorageError
+            If other users of this machine can change the queue.
         """
+        ExperimentQueue(self.queue).check_unexposed()
+        if self.client is not None:
+            from dasktune.cluster.connection.connect import check_address
+
+            check_address(self.client)
         try:
             while not (self.step() and until_empty):
                 time.sleep(poll_s)

@@ -7,6 +7,7 @@ driver ends as after Ctrl-C, and leaves the experiment in the queue.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import pickle
@@ -15,17 +16,18 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 from dasktune.config import RunConfig
 from dasktune.config.resume_config import ResumeConfig
-from dasktune.errors import ClusterError, ControlError, StorageError
+from dasktune.errors import ClusterError, ConfigError, ControlError, PreflightError, StorageError, TrialError
 from dasktune.registry import offer_envs
 from dasktune.storage.experiment.bundled_files import with_initial_checkpoint
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import read_journal
 from dasktune.storage.leader.leader_lock import LeaderLock, OtherDriverLeadsError
-from dasktune.storage.queue.experiment_queue import ExperimentQueue
+from dasktune.storage.queue.experiment_queue import ExperimentQueue, ExposedQueueError, may_pass
 from dasktune.storage.queue.queue_state import QueueState
 from dasktune.text.formatting import one_line
 from dasktune.trial.events import ResultReported
@@ -105,6 +107,8 @@ def drive(order: DriverOrder, closed: threading.Event) -> int:
                 queue.give_back(entry_id, lock.epoch, reason)
     except OtherDriverLeadsError as error:
         logger.info("%s", error)
+    except Exception:  # mostly the queue's storage is away
+        logger.exception("the driver of the queued experiment %s has failed", entry_id)
     return GIVEN_BACK
 
 
@@ -118,10 +122,10 @@ def _run_and_record(
     """Run the experiment and record its end, or return why it stays in the queue."""
     try:
         reason = _run(order, queue, closed, stops)
-    except (ClusterError, OtherDriverLeadsError, OSError) as error:
-        # The cluster, the storage or the other driver may be gone later.
-        return one_line(f"{type(error).__name__}: {error}")
-    except Exception as error:  # the user's code may raise any exception
+    except BaseException as error:  # the user's code may raise any exception
+        if not _is_lasting(error, order.client):
+            is_end = isinstance(error, KeyboardInterrupt | SystemExit)
+            return "its driver was ended" if is_end else one_line(f"{type(error).__name__}: {error}")
         if lock.lost or not lock.confirm():
             return "another driver has taken the experiment over"
         logger.exception("the queued experiment %s has failed", order.entry_id)
@@ -133,6 +137,27 @@ def _run_and_record(
     outcome = QueueState.CANCELLED if is_cancelled else QueueState.FINISHED
     queue.end(order.entry_id, outcome, "cancelled while it ran" if is_cancelled else "")
     return None
+
+
+def _is_lasting(error: BaseException, client: str | None) -> bool:
+    """Whether an exception is the experiment's own, so that the experiment has failed.
+
+    Otherwise the driver was ended, or the cluster, the storage or another driver may be gone later.
+    """
+    if isinstance(error, TrialError) or isinstance(error.__cause__, TrialError):
+        return True  # of a trial, with `fail_fast="raise"`
+    if isinstance(
+        error,
+        KeyboardInterrupt | SystemExit | ClusterError | OtherDriverLeadsError | ExposedQueueError,
+    ):
+        return False
+    if isinstance(error, ConfigError) and isinstance(error.__cause__, OSError):
+        # `connect` has not found the scheduler file: the scheduler has not written it yet.
+        missing = error.__cause__.filename
+        if client is not None and missing is not None and Path(missing) == Path(client):
+            return False
+    is_of_storage = isinstance(error, StorageError | PreflightError | OSError)
+    return not (is_of_storage and may_pass(error))
 
 
 def _run(
@@ -147,6 +172,9 @@ def _run(
     config = with_initial_checkpoint(parts["run_config"], parts.pop("beginning", None))
     options = options_for(config.storage_url, order.queue)
     config = replace(config, storage_options=options or None)
+    if config.queue_trials is None:
+        # The cluster of a queue may be too small now, and have room later.
+        config = replace(config, queue_trials=True)
     config = _placed(queue, order.entry_id, config)
     storage = _directory(config)
     if can_resume(storage):
@@ -196,9 +224,8 @@ def _fit(
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        tuner.fit()
-    except (KeyboardInterrupt, SystemExit):
-        return "its driver was ended"
+        # Without the decorator that hides the causes of errors: they say whether an error may pass.
+        inspect.unwrap(type(tuner).fit)(tuner)
     finally:
         ended.set()
         watcher.join()

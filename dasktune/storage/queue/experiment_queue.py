@@ -43,9 +43,10 @@ import re
 import uuid
 from collections.abc import Mapping
 from datetime import datetime, timezone
+from pickle import PickleError
 from typing import Any, Final
 
-from dasktune.errors import ConfigError, StorageError
+from dasktune.errors import ConfigError, PreflightError, StorageError, TuneError
 from dasktune.storage.fs.owned_entries import exposure
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.retry import is_transient
@@ -60,7 +61,7 @@ from dasktune.storage.queue.queue_state import (
     state_of,
 )
 
-__all__ = ["RETRY_SECONDS", "ExperimentQueue", "may_pass"]
+__all__ = ["RETRY_SECONDS", "ExperimentQueue", "ExposedQueueError", "check_unexposed", "may_pass"]
 
 #: Seconds for which users of a queue retry an operation of its storage.
 RETRY_SECONDS: Final = 30.0
@@ -71,6 +72,10 @@ _FORMAT: Final = 1
 _START: Final = re.compile(r"\d{9,}\.json")
 #: Longest reason in characters.
 _LONGEST_REASON: Final = 2000
+
+
+class ExposedQueueError(StorageError):
+    """Other users of this machine can change what would be unpickled."""
 
 
 class ExperimentQueue:
@@ -204,18 +209,23 @@ class ExperimentQueue:
 
         Raises
         ------
-        StorageError
+        ExposedQueueError
             If other users of this machine can change the queue: unpickling could run their code.
         """
-        for storage in (self.storage, self.entry(entry_id)):
-            reason = exposure(storage.path()) if storage.is_local else ""
-            if reason:
-                raise StorageError(
-                    f"the queue at {self.storage} must be a directory that only you can change: {reason}. "
-                    "Its experiments are unpickled, which can run code of other users"
-                )
+        self.check_unexposed()
+        check_unexposed(self.entry(entry_id), "the queued experiment")
         with reading("tuner.pkl", self.entry(entry_id)):
             return self.storage.read_bytes(f"{entry_id}/tuner.pkl")
+
+    def check_unexposed(self) -> None:
+        """Check that other users of this machine cannot change the queue.
+
+        Raises
+        ------
+        ExposedQueueError
+            If they can.
+        """
+        check_unexposed(self.storage, "the queue")
 
     def cancel(self, entry_id: str) -> None:
         """Ask for the end of an experiment; again, or after its end, this changes nothing."""
@@ -345,10 +355,34 @@ class ExperimentQueue:
         self.storage.claim(f"{entry_id}/{name}", json.dumps(content).encode(), durable=True)
 
 
+def check_unexposed(storage: Storage, what: str) -> None:
+    """Check that other users of this machine cannot change a directory that is unpickled.
+
+    Parameters
+    ----------
+    storage : Storage
+        The directory; nothing is checked in an object store.
+    what : str
+        The directory, for the message.
+
+    Raises
+    ------
+    ExposedQueueError
+        If they can.
+    """
+    reason = exposure(storage.path()) if storage.is_local else ""
+    if reason:
+        raise ExposedQueueError(
+            f"{what} at {storage} must be a directory that only you can change: {reason}. Its files are "
+            "unpickled, which can run code of other users"
+        )
+
+
 def may_pass(error: BaseException | None) -> bool:
     """Whether an error of the storage may be gone later.
 
-    A StorageError without a cause names what is damaged, or what the user has to change.
+    A StorageError or PreflightError without a cause names what is damaged, or what the user has to
+    change. Errors of unpickling are permanent.
 
     Parameters
     ----------
@@ -360,9 +394,10 @@ def may_pass(error: BaseException | None) -> bool:
     >>> may_pass(OSError(116, "stale file handle")), may_pass(StorageError("damaged"))
     (True, False)
     """
-    while isinstance(error, StorageError):
+    while isinstance(error, StorageError | PreflightError):
         error = error.__cause__
-    return isinstance(error, Exception) and is_transient(error)
+    is_damage = isinstance(error, TuneError | PickleError | EOFError | LookupError)
+    return isinstance(error, Exception) and not is_damage and is_transient(error)
 
 
 def _start_name(epoch: int) -> str:

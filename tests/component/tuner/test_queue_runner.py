@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dasktune.errors import StorageError
+from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.queue.experiment_queue import ExperimentQueue
 from dasktune.storage.queue.queue_state import QueueState
@@ -193,3 +194,24 @@ def test_only_the_first_killed_driver_in_a_row_is_replaced_at_once(queue, driver
         assert [pause() for _ in range(2)] == [0, 2]  # that driver has worked for a minute
     finally:
         runner.close()
+
+
+@pytest.mark.parametrize("until_empty", [True, False])
+def test_what_would_fail_all_experiments_is_refused_before_the_first_driver(
+    queue, drivers, tmp_path, until_empty
+):
+    entry_id = submit(queue)
+    scheduler_file = tmp_path / "scheduler.json"
+    scheduler_file.write_text("{}")
+    for address in ("no address", str(scheduler_file)):
+        with pytest.raises(ConfigError, match="client must be"):
+            QueueRunner(queue.storage, address).run(until_empty=until_empty)
+    os.chmod(queue.storage.path(), 0o777)
+    with pytest.raises(StorageError, match="only you can change"):
+        QueueRunner(queue.storage, None).run(until_empty=until_empty)
+    assert drivers.started == []
+    assert queue.status(entry_id).state is QueueState.QUEUED
+
+
+def test_a_scheduler_file_may_be_missing_yet(queue, tmp_path):
+    QueueRunner(queue.storage, str(tmp_path / "scheduler.json")).run(until_empty=True)

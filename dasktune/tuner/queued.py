@@ -169,7 +169,7 @@ def enqueue(
     Parameters
     ----------
     parts : dict
-        The arguments of a :class:`Tuner`, except its client.
+        The arguments of a :class:`Tuner`, except its client, and the user's `given_tune_config`.
     name : str
         The experiment's name.
     queue : str or path

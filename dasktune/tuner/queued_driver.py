@@ -26,16 +26,27 @@ from dasktune.registry import offer_envs
 from dasktune.storage.experiment.bundled_files import with_initial_checkpoint
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import read_journal
-from dasktune.storage.leader.leader_lock import LeaderLock, OtherDriverLeadsError
-from dasktune.storage.queue.experiment_queue import ExperimentQueue, ExposedQueueError, may_pass
+from dasktune.storage.leader.leader_lock import LeaderLock, OtherDriverLeadsError, current_leader
+from dasktune.storage.queue.experiment_queue import (
+    ExperimentQueue,
+    ExposedQueueError,
+    check_unexposed,
+    may_pass,
+)
 from dasktune.storage.queue.queue_state import QueueState
 from dasktune.text.formatting import one_line
 from dasktune.trial.events import ResultReported
 from dasktune.trial.journal_codec import event_type
-from dasktune.tuner.experiment_directory import can_resume, free_names, reserved_directory
+from dasktune.tuner.experiment_directory import (
+    can_resume,
+    check_queued_owner,
+    free_names,
+    reserved_directory,
+    set_queued_owner,
+)
 from dasktune.tuner.queued import options_for
 from dasktune.tuner.raise_trial_error import raise_first_error
-from dasktune.tuner.restore import restore_experiment
+from dasktune.tuner.restore import check_trainable, restore_experiment
 from dasktune.tuner.submitted_driver import wait_for_runner
 from dasktune.tuner.tuner import Tuner
 
@@ -48,9 +59,6 @@ GIVEN_BACK: Final = 75
 
 #: Seconds between two looks whether the user has cancelled the experiment.
 _LOOK_SECONDS: Final = 2.0
-
-#: The file in an experiment's directory that says for which entry of a queue it is.
-_OWNER: Final = "queued.txt"
 
 
 @dataclass(frozen=True)
@@ -121,7 +129,7 @@ def _run_and_record(
 ) -> str | None:
     """Run the experiment and record its end, or return why it stays in the queue."""
     try:
-        reason = _run(order, queue, closed, stops)
+        reason = _run(order, queue, lock, closed, stops)
     except BaseException as error:  # the user's code may raise any exception
         if not _is_lasting(error, order.client):
             is_end = isinstance(error, KeyboardInterrupt | SystemExit)
@@ -163,12 +171,14 @@ def _is_lasting(error: BaseException, client: str | None) -> bool:
 def _run(
     order: DriverOrder,
     queue: ExperimentQueue,
+    lock: LeaderLock,
     closed: threading.Event,
     stops: list[Callable[[], None]],
 ) -> str | None:
     """Run the experiment to its end; return why it was interrupted, None if it was not."""
     parts = pickle.loads(queue.pickled(order.entry_id))
     offer_envs(parts.pop("envs", {}))
+    given_tune_config = parts.pop("given_tune_config", None)
     config = with_initial_checkpoint(parts["run_config"], parts.pop("beginning", None))
     options = options_for(config.storage_url, order.queue)
     config = replace(config, storage_options=options or None)
@@ -178,15 +188,18 @@ def _run(
     config = _placed(queue, order.entry_id, config)
     storage = _directory(config)
     if can_resume(storage):
+        check_unexposed(storage, "the experiment")
+        check_trainable(storage, parts["trainable"])
         session = restore_experiment(
             storage,
-            tune_config=parts["tune_config"],
+            tune_config=given_tune_config,
             run_config=config,
             param_space=parts["param_space"],
             resume=ResumeConfig(),
         )
-        session.releases = False
-        if session.experiment.finished:
+        # The user has asked to continue, unless this driver replaces one that has begun.
+        session.releases = session.end.position == queue.resumed_at(order.entry_id)
+        if session.experiment.finished and not session.releases:
             session.report_end(parts["trainable"])
             raise_first_error(session.experiment)
             return None
@@ -194,13 +207,14 @@ def _run(
     else:
         config = replace(config, if_exists="error")
         tuner = Tuner(**{**parts, "run_config": config}, client=order.client)
-    return _fit(tuner, queue, order.entry_id, closed, stops)
+    return _fit(tuner, queue, order.entry_id, lock, closed, stops)
 
 
 def _fit(
     tuner: Tuner,
     queue: ExperimentQueue,
     entry_id: str,
+    lock: LeaderLock,
     closed: threading.Event,
     stops: list[Callable[[], None]],
 ) -> str | None:
@@ -221,6 +235,9 @@ def _fit(
                     return
 
     stops.append(lambda: threading.Thread(target=interrupt, daemon=True).start())
+    # A loss before this line found no function to call, and one after it finds this one.
+    if lock.lost:
+        return "another driver has taken the experiment over"
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
@@ -234,33 +251,45 @@ def _fit(
 
 
 def _placed(queue: ExperimentQueue, entry_id: str, config: RunConfig) -> RunConfig:
-    """Return the configuration with the experiment's directory, which the first driver chooses."""
+    """Return the configuration with the experiment's directory, which the first driver chooses.
+
+    Two entries of a queue never get one directory, unless the later one shall replace or resume the
+    experiment of the older one, which then has failed.
+    """
     known = queue.directory(entry_id)
     if known:
-        return replace(config, name=known.rstrip("/").rpartition("/")[2])
-    assert config.name is not None
-    if config.if_exists == "replace":
-        with reserved_directory(config, config.name, lambda: None):
-            pass  # the old experiment is deleted
+        config = replace(config, name=known.rstrip("/").rpartition("/")[2])
+        check_queued_owner(_directory(config), entry_id)
+        return config
+    wanted, resumed_at = config.name, -1
+    assert wanted is not None
     if config.if_exists == "new":
-        for name in free_names(config, config.name):
-            # Two experiments of a queue never get one directory.
-            if _owns(_directory(replace(config, name=name)), entry_id):
-                config = replace(config, name=name)
-                break
-    elif config.if_exists == "error" and can_resume(_directory(config)):
-        raise StorageError(f"{_directory(config)} has an experiment already, and if_exists='error' is set")
-    queue.set_directory(entry_id, _directory(config).url)
+        for name in free_names(config, wanted, entry_id):
+            config = replace(config, name=name)
+            if set_queued_owner(_directory(config), entry_id):
+                break  # else another entry was faster
+    elif config.if_exists == "replace":
+        with reserved_directory(config, wanted, lambda: None) as (_, storage, _):
+            set_queued_owner(storage, entry_id, replaces=True)  # the old experiment is deleted
+    elif config.if_exists == "resume" and can_resume(_directory(config)):
+        storage = _directory(config)
+        if current_leader(storage) is not None:
+            raise OtherDriverLeadsError(f"the experiment in {storage} has a driver that lives")
+        resumed_at = sum(1 for _ in read_journal(storage))
+        set_queued_owner(storage, entry_id, replaces=True)
+    else:
+        if can_resume(_directory(config)):
+            raise StorageError(
+                f"{_directory(config)} has an experiment already, and if_exists='error' is set"
+            )
+        set_queued_owner(_directory(config), entry_id)
+        check_queued_owner(_directory(config), entry_id)
+    url = _directory(config).url
+    queue.set_directory(entry_id, url, resumed_at)
+    if queue.directory(entry_id) != url:
+        # This driver was frozen, and the next one has chosen another directory.
+        raise OtherDriverLeadsError(f"another driver runs {entry_id} in {queue.directory(entry_id)}")
     return config
-
-
-def _owns(storage: Storage, entry_id: str) -> bool:
-    """Take an experiment's directory for an entry; return False if it is another one's."""
-    try:
-        storage.claim(_OWNER, entry_id.encode())
-    except FileExistsError:
-        return storage.read_bytes(_OWNER) == entry_id.encode()
-    return True
 
 
 def _directory(config: RunConfig) -> Storage:

@@ -285,8 +285,13 @@ class ExperimentQueue:
         """Return the experiment's directory that a driver has recorded; empty before."""
         return str((self._read(entry_id, "directory.json") or {}).get("directory", ""))
 
-    def set_directory(self, entry_id: str, directory: str) -> None:
-        """Record the experiment's directory.
+    def resumed_at(self, entry_id: str) -> int:
+        """Return the `resumed_at` of :meth:`set_directory`; -1 before."""
+        position = (self._read(entry_id, "directory.json") or {}).get("resumed_at")
+        return position if type(position) is int else -1
+
+    def set_directory(self, entry_id: str, directory: str, resumed_at: int = -1) -> None:
+        """Record the experiment's directory; again, this changes nothing.
 
         Parameters
         ----------
@@ -294,8 +299,10 @@ class ExperimentQueue:
             The experiment.
         directory : str
             The URL of its directory.
+        resumed_at : int, default=-1
+            Records in the journal of the older experiment that this one resumes; -1 if none.
         """
-        self._create(entry_id, "directory.json", {"directory": directory})
+        self._create(entry_id, "directory.json", {"directory": directory, "resumed_at": resumed_at})
 
     def end(self, entry_id: str, outcome: QueueState, reason: str = "") -> bool:
         """Record the end of an experiment, and return whether it had none.

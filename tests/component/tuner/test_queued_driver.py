@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import threading
 from pathlib import Path
@@ -16,6 +17,8 @@ from dasktune.sklearn.fits.search_experiment import InProcessTuner
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import read_journal
 from dasktune.storage.journal.segments import segment_name
+from dasktune.storage.leader.leader_lease import lease_name
+from dasktune.storage.leader.leader_lock import LeaderLock
 from dasktune.storage.queue.experiment_queue import ExperimentQueue
 from dasktune.tuner.queued_driver import GIVEN_BACK, DriverOrder, count_results, drive
 
@@ -209,5 +212,146 @@ def test_an_experiment_whose_queue_becomes_exposed_waits(queue):
     assert experiment.state == "queued"
     assert "only you can change" in experiment.reason
     os.chmod(queue.storage.path(), 0o700)
+    assert run_driver(queue, experiment) == 0
+    assert experiment.state == "finished"
+
+
+def fit(queue: ExperimentQueue, trainable: Any = Steps, **options: Any) -> Path:
+    """Run an experiment that is in no queue, and return its directory."""
+    place = Path(queue.storage.path()).parent / "results"
+    config = tune.RunConfig(name="run", storage_path=place, verbose=0, **options)
+    return Path(TunerInProcess(trainable, run_config=config).fit().experiment_path)
+
+
+def test_a_submitted_experiment_resumes_an_older_one_whose_seed_was_drawn(queue):
+    place = fit(queue)
+    samples = tune.TuneConfig(num_samples=3)
+    experiment = submit(queue, Steps, if_exists="resume", tune_config=samples)
+    assert run_driver(queue, experiment) == 0
+    assert (experiment.state, experiment.reason) == ("finished", "")
+    assert experiment.path == str(place)
+    assert len(experiment.result()) == 3
+
+
+def test_only_the_driver_that_resumes_for_the_user_releases_paused_trials(queue, tmp_path, monkeypatch):
+    fit(queue)
+    found = []
+
+    class Watched(TunerInProcess):
+        def _fit(self, signals: Any) -> Any:
+            found.append(self._session is not None and self._session.releases)
+            return super()._fit(signals)
+
+    monkeypatch.setattr("dasktune.tuner.queued_driver.Tuner", Watched)
+    gate = tmp_path / "gate"
+    gate.touch()
+    new = submit(queue, Interrupted, space={"gate": str(gate)})
+    for _ in range(2):
+        run_driver(queue, new)
+    assert found == [False, False]
+    # It takes the experiment over.
+    samples = tune.TuneConfig(num_samples=2)
+    options: Any = {"name": "run_2", "if_exists": "resume", "tune_config": samples}
+    resumed = submit(queue, Interrupted, space={"gate": str(gate)}, **options)
+    for _ in range(2):
+        assert run_driver(queue, resumed) == GIVEN_BACK
+    assert found == [False, False, True, False]
+
+
+def test_an_experiment_is_resumed_with_its_own_trainable_only(queue):
+    fit(queue)
+    experiment = submit(queue, Unreachable, if_exists="resume")
+    assert run_driver(queue, experiment) == 0
+    assert experiment.state == "failed"
+    assert "trainable must be 'Steps' as at the start" in experiment.reason
+
+
+@pytest.mark.parametrize("if_exists", ["replace", "resume"])
+def test_an_experiment_that_a_later_one_has_taken_over_is_not_resumed(queue, tmp_path, if_exists):
+    gate = tmp_path / "gate"
+    gate.touch()
+    space = {"gate": str(gate)}
+    first, second = (
+        submit(queue, Interrupted, space=space, if_exists="new"),
+        submit(queue, Interrupted, space=space, if_exists=if_exists),
+    )
+    assert run_driver(queue, first) == GIVEN_BACK
+    assert run_driver(queue, second) == GIVEN_BACK
+    assert first.path == second.path
+    assert run_driver(queue, first) == 0
+    assert first.state == "failed"
+    assert f"belongs to entry {second.entry_id!r} of a queue" in first.reason
+    gate.unlink()
+    assert run_driver(queue, second) == 0
+    assert histories(second) == [list(range(1, 11))]
+
+
+def test_a_directory_that_another_entry_has_reserved_is_not_used(queue, tmp_path):
+    reserved = tmp_path / "results" / "run"
+    reserved.mkdir(parents=True)
+    (reserved / "queued.txt").write_text("other")
+    refused, free = submit(queue, Steps, if_exists="error"), submit(queue, Steps)
+    assert run_driver(queue, refused) == 0
+    assert refused.state == "failed"
+    assert "belongs to entry 'other'" in refused.reason
+    assert run_driver(queue, free) == 0
+    assert free.path == f"{reserved}_2"
+    assert fit(queue).name == "run_3"
+    assert [one.name for one in reserved.iterdir()] == ["queued.txt"]
+
+
+def test_a_driver_that_was_frozen_while_another_one_chose_the_directory_runs_nothing(queue, monkeypatch):
+    experiment = submit(queue, Steps)
+    set_directory = ExperimentQueue.set_directory
+
+    def lose(queue: ExperimentQueue, entry_id: str, directory: str, resumed_at: int = -1) -> None:
+        set_directory(queue, entry_id, f"{directory}_2", resumed_at)
+        set_directory(queue, entry_id, directory, resumed_at)
+
+    monkeypatch.setattr(ExperimentQueue, "set_directory", lose)
+    assert run_driver(queue, experiment) == GIVEN_BACK
+    assert experiment.state == "queued"
+    place = Path(queue.storage.path()).parent / "results" / "run"
+    assert [one.name for one in place.iterdir()] == ["queued.txt"]
+
+
+def test_a_driver_that_has_lost_the_lead_before_its_trials_start_runs_none(queue, monkeypatch):
+    locks = []
+
+    class Lock(LeaderLock):
+        def acquire(self) -> None:
+            super().acquire()
+            locks.append(self)
+
+    class Frozen(TunerInProcess):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            [lock] = locks
+            successor = {"epoch": lock.epoch + 1}
+            lock.storage.write_bytes(lease_name(lock.epoch + 1), json.dumps(successor).encode())
+            assert not lock.renew()
+
+        def _fit(self, signals: Any) -> Any:
+            raise AssertionError("it has lost the lead")
+
+    monkeypatch.setattr("dasktune.tuner.queued_driver.LeaderLock", Lock)
+    monkeypatch.setattr("dasktune.tuner.queued_driver.Tuner", Frozen)
+    experiment = submit(queue, Steps)
+    assert run_driver(queue, experiment) == GIVEN_BACK
+    queue.storage.remove(f"{experiment.entry_id}/{lease_name(2)}")
+    assert (experiment.state, experiment.reason) == ("queued", "")
+
+
+def test_an_experiment_that_other_users_can_change_is_not_restored(queue, tmp_path):
+    gate = tmp_path / "gate"
+    gate.touch()
+    experiment = submit(queue, Interrupted, space={"gate": str(gate)})
+    assert run_driver(queue, experiment) == GIVEN_BACK
+    gate.unlink()
+    place = Path(experiment.path or "")
+    os.chmod(place, 0o777)
+    assert run_driver(queue, experiment) == GIVEN_BACK
+    assert "only you can change" in experiment.reason
+    os.chmod(place, 0o755)
     assert run_driver(queue, experiment) == 0
     assert experiment.state == "finished"

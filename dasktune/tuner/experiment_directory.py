@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
+from typing import Final
 
 from dasktune.config import RunConfig
 from dasktune.config.validation import LONGEST_NAME
@@ -35,9 +36,21 @@ from dasktune.storage.journal.segments import segments
 from dasktune.storage.leader.leader_lock import LeaderLock, OtherDriverLeadsError, current_leader
 from dasktune.tuner.restore import hold_leader_lock
 
-__all__ = ["can_resume", "free_names", "has_experiment", "remove_experiment", "reserved_directory"]
+__all__ = [
+    "can_resume",
+    "check_queued_owner",
+    "free_names",
+    "has_experiment",
+    "queued_owner",
+    "remove_experiment",
+    "reserved_directory",
+    "set_queued_owner",
+]
 
 logger = logging.getLogger(__name__)
+
+#: The file in an experiment's directory that has the ID of its entry in a queue.
+_OWNER_FILE: Final = "queued.txt"
 
 
 @contextmanager
@@ -68,7 +81,7 @@ def reserved_directory(
     with ExitStack() as held:
         for each in _names(name) if config.if_exists == "new" else [name]:
             storage = _directory(config, each)
-            if config.if_exists == "new" and (has_experiment(storage) or current_leader(storage)):
+            if config.if_exists == "new" and not _is_free(storage):
                 continue
             if config.if_exists != "replace":
                 _check_is_free(storage, each)
@@ -80,7 +93,7 @@ def reserved_directory(
                 continue
             if config.if_exists == "replace":
                 remove_experiment(storage, lock)
-            if config.if_exists == "new" and has_experiment(storage):
+            if config.if_exists == "new" and (has_experiment(storage) or queued_owner(storage)):
                 held.close()  # another driver was faster, and has ended
                 continue
             _check_is_free(storage, each)
@@ -97,8 +110,8 @@ def reserved_directory(
             return
 
 
-def free_names(config: RunConfig, name: str) -> Iterator[str]:
-    """Yield those of ``name``, ``name_2``, ... that have no experiment and no driver.
+def free_names(config: RunConfig, name: str, entry_id: str = "") -> Iterator[str]:
+    """Yield those of ``name``, ``name_2``, ... that have no experiment, no driver and no owner.
 
     Nothing is reserved: a caller that does not get the name elsewhere takes the next one.
 
@@ -106,13 +119,77 @@ def free_names(config: RunConfig, name: str) -> Iterator[str]:
     ----------
     config, name
         As for :func:`reserved_directory`.
+    entry_id : str, optional
+        The entry of a queue for which a name is searched; it may own a directory already.
     """
     for each in _names(name):
         storage = _directory(config, each)
-        if not has_experiment(storage) and current_leader(storage) is None:
+        if _is_free(storage, entry_id):
             if each != name:
                 _log_new_name(config, name, storage)
             yield each
+
+
+def queued_owner(storage: Storage) -> str:
+    """Return the ID of the entry in a queue that owns an experiment's directory; empty without one.
+
+    Parameters
+    ----------
+    storage : Storage
+        The directory.
+    """
+    try:
+        return storage.read_bytes(_OWNER_FILE).decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def set_queued_owner(storage: Storage, entry_id: str, *, replaces: bool = False) -> bool:
+    """Let an entry of a queue own an experiment's directory, and return whether it does.
+
+    Parameters
+    ----------
+    storage : Storage
+        The directory.
+    entry_id : str
+        The entry.
+    replaces : bool, default=False
+        Whether to take the directory over from another entry.
+    """
+    if replaces:
+        storage.write_bytes(_OWNER_FILE, entry_id.encode())
+    else:
+        with suppress(FileExistsError):
+            storage.claim(_OWNER_FILE, entry_id.encode())
+    return queued_owner(storage) == entry_id
+
+
+def check_queued_owner(storage: Storage, entry_id: str) -> None:
+    """Check that an entry of a queue owns an experiment's directory.
+
+    Parameters
+    ----------
+    storage, entry_id
+        As for :func:`set_queued_owner`.
+
+    Raises
+    ------
+    StorageError
+        If no entry or another one owns it.
+    """
+    owner = queued_owner(storage)
+    if owner != entry_id:
+        other = f"entry {owner!r:.100} of a queue" if owner else "no entry of a queue"
+        raise StorageError(
+            f"{storage} belongs to {other}, not to {entry_id}. Submit the experiment again, with another "
+            "name or RunConfig(if_exists='new')"
+        )
+
+
+def _is_free(storage: Storage, entry_id: str = "") -> bool:
+    if has_experiment(storage) or current_leader(storage) is not None:
+        return False
+    return queued_owner(storage) in ("", entry_id)
 
 
 def has_experiment(storage: Storage) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from dasktune.errors import StorageError
+from dasktune.errors import StorageError, TuneError
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.queue.experiment_queue import ExperimentQueue
 from dasktune.storage.queue.queue_state import QueueState, QueueStatus, start_order
@@ -36,6 +36,7 @@ class _Pause:
 
     until: float = 0.0
     attempts: int = 0
+    started: float = 0.0
 
 
 @dataclass
@@ -54,6 +55,8 @@ class QueueRunner:
         As for :class:`DriverOrder`.
     on_change : callable, optional
         Called with each experiment and a text when its driver starts or ends.
+    clock : callable, default=time.monotonic
+        Returns seconds, for the pauses.
     """
 
     queue: Storage
@@ -61,6 +64,7 @@ class QueueRunner:
     limit: int = 1
     ttl_s: float = 30.0
     on_change: Callable[[QueueStatus, str], None] | None = None
+    clock: Callable[[], float] = time.monotonic
     #: The processes of the drivers by the ID of their experiment.
     drivers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _pauses: dict[str, _Pause] = field(default_factory=dict)
@@ -75,7 +79,19 @@ class QueueRunner:
             Return when all experiments of the queue are over.
         poll_s : float, default=1.0
             Seconds between two looks at the queue.
+
+        Raises
+        ------
+        ConfigError
+            If `client` names no cluster.
+        StorageError
+            If other users of this machine can change the queue.
         """
+        ExperimentQueue(self.queue).check_unexposed()
+        if self.client is not None:
+            from dasktune.cluster.connection.connect import check_address
+
+            check_address(self.client)
         try:
             while not (self.step() and until_empty):
                 time.sleep(poll_s)
@@ -90,12 +106,12 @@ class QueueRunner:
         except StorageError as error:
             logger.warning("%s. The queue is read again soon.", error)
             return False
-        known = {one.entry_id: one for one in found}
-        self._over = {key: one for key, one in known.items() if one.state.is_over}
+        # Other states may change: a read may succeed later, and a cancelled experiment may finish.
+        self._over = {one.entry_id: one for one in found if one.is_recorded}
         for entry_id in [key for key, process in self.drivers.items() if process.poll() is not None]:
             self._collect(entry_id, entries)
             return False  # the states that were read may be older than the end of the driver
-        now = time.monotonic()
+        now = self.clock()
         for entry in start_order(found, time.time()):
             if len(self.drivers) >= self.limit:
                 break
@@ -121,13 +137,19 @@ class QueueRunner:
         return self._pauses.setdefault(entry_id, _Pause())
 
     def _start(self, entry: QueueStatus) -> None:
+        self._pause(entry.entry_id).started = self.clock()
         order = DriverOrder(self.queue, entry.entry_id, self.client, self.ttl_s)
         # Ctrl-C in the terminal reaches the runner only, which closes the input of its drivers.
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dasktune.tuner.queued_driver"],
-            stdin=subprocess.PIPE,
-            start_new_session=True,
-        )
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "dasktune.tuner.queued_driver"],
+                stdin=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:  # this machine has too many processes, or no memory
+            logger.warning("%s stays queued: its driver cannot be started: %s", entry.name, error)
+            self._postpone(entry.entry_id)
+            return
         self.drivers[entry.entry_id] = process
         assert process.stdin is not None
         # Credentials travel through the pipe, since other users can see command lines.
@@ -141,14 +163,26 @@ class QueueRunner:
         assert process.stdin is not None
         with contextlib.suppress(OSError):
             process.stdin.close()
-        entry = entries.status(entry_id)
+        try:
+            entry = entries.status(entry_id)
+        except TuneError as error:
+            logger.warning("%s. The queue is read again soon.", error)
+            self._postpone(entry_id)
+            return
         if entry.state is not QueueState.QUEUED:
             self._tell(entry, f"has {entry.state.value}")
             return
-        pause = self._pause(entry_id)
-        pause.attempts += 1
         killed = process.returncode < 0
-        seconds = 0.0 if killed else min(_LONGEST_PAUSE, 2.0 ** (pause.attempts - 1))
-        pause.until = time.monotonic() + seconds
+        self._postpone(entry_id, at_once=killed)
         why = "its driver was killed" if killed else entry.reason or "another driver runs it"
         self._tell(entry, f"is queued again: {why}")
+
+    def _postpone(self, entry_id: str, *, at_once: bool = False) -> None:
+        """Let an experiment wait until it may start again, longer each time."""
+        pause, now = self._pause(entry_id), self.clock()
+        if now - pause.started >= _LONGEST_PAUSE:
+            pause.attempts = 0  # this driver has worked
+        pause.attempts += 1
+        # An experiment may kill its drivers: only the first one in a row is replaced at once.
+        at_once = at_once and pause.attempts == 1
+        pause.until = now + (0.0 if at_once else min(_LONGEST_PAUSE, 2.0 ** (pause.attempts - 1)))

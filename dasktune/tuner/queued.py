@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from dasktune.errors import ConfigError, TuneError, check
+from dasktune.errors import ConfigError, StorageError, TuneError, check
 from dasktune.storage.experiment.bundled_files import (
     ExpectedDirectory,
     bundle_initial_checkpoint,
@@ -16,12 +17,14 @@ from dasktune.storage.experiment.bundled_files import (
 )
 from dasktune.storage.fs.probe import warn_if_exposed
 from dasktune.storage.fs.storage import Storage, protocol_of
-from dasktune.storage.queue.experiment_queue import ExperimentQueue
+from dasktune.storage.queue.experiment_queue import RETRY_SECONDS, ExperimentQueue, may_pass
 from dasktune.storage.queue.queue_state import QueueState
 from dasktune.tuner.analysis import ExperimentAnalysis
 from dasktune.tuner.result_grid import ResultGrid
 
 __all__ = ["QueuedExperiment", "enqueue", "options_for"]
+
+logger = logging.getLogger(__name__)
 
 #: Seconds between two looks at the queue.
 _POLL_SECONDS: Final = 0.5
@@ -59,7 +62,7 @@ class QueuedExperiment:
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         storage = Storage(queue, storage_options or {})  # type: ignore[arg-type]
-        self._queue = ExperimentQueue(storage)
+        self._queue = ExperimentQueue(storage.with_retry(RETRY_SECONDS))
         status = self._queue.find(entry)
         #: The experiment's ID in the queue.
         self.entry_id = status.entry_id
@@ -69,7 +72,8 @@ class QueuedExperiment:
     @property
     def state(self) -> Literal["queued", "running", "finished", "failed", "cancelled"]:
         """The state of the experiment."""
-        return self._queue.status(self.entry_id).state.value
+        state: Any = self._queue.status(self.entry_id).state.value
+        return state  # type: ignore[no-any-return]  # never unknown: a failed read raises
 
     @property
     def reason(self) -> str:
@@ -102,11 +106,21 @@ class QueuedExperiment:
             If it is not over within `timeout`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not (status := self._queue.status(self.entry_id)).state.is_over:
+        while not (state := self._state_now()).is_over:
             if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"{self.name} is still {status.state.value} after {timeout:g} s")
+                raise TimeoutError(f"{self.name} is still {state.value} after {timeout:g} s")
             time.sleep(_POLL_SECONDS)
-        return status.state.value
+        return state.value
+
+    def _state_now(self) -> QueueState:
+        """Return the state; unknown while the storage is away."""
+        try:
+            return self._queue.status(self.entry_id).state
+        except StorageError as error:
+            if not may_pass(error):
+                raise
+            logger.warning("%s. The queue is read again soon.", error)
+            return QueueState.UNKNOWN
 
     def result(self, timeout: float | None = None) -> ResultGrid:
         """Wait until the experiment is over, and return its results.
@@ -155,7 +169,7 @@ def enqueue(
     Parameters
     ----------
     parts : dict
-        The arguments of a :class:`Tuner`, except its client.
+        The arguments of a :class:`Tuner`, except its client, and the user's `given_tune_config`.
     name : str
         The experiment's name.
     queue : str or path

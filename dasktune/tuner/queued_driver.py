@@ -7,6 +7,7 @@ driver ends as after Ctrl-C, and leaves the experiment in the queue.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import pickle
@@ -15,27 +16,41 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 from dasktune.config import RunConfig
 from dasktune.config.resume_config import ResumeConfig
-from dasktune.errors import ClusterError, ControlError, StorageError
+from dasktune.errors import ClusterError, ConfigError, ControlError, PreflightError, StorageError, TrialError
 from dasktune.registry import offer_envs
 from dasktune.storage.experiment.bundled_files import with_initial_checkpoint
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import read_journal
-from dasktune.storage.leader.leader_lock import LeaderLock, OtherDriverLeadsError
-from dasktune.storage.queue.experiment_queue import ExperimentQueue
+from dasktune.storage.leader.leader_lock import LeaderLock, OtherDriverLeadsError, current_leader
+from dasktune.storage.queue.experiment_queue import (
+    ExperimentQueue,
+    ExposedQueueError,
+    check_unexposed,
+    may_pass,
+)
 from dasktune.storage.queue.queue_state import QueueState
 from dasktune.text.formatting import one_line
-from dasktune.tuner.experiment_directory import can_resume, free_names, reserved_directory
+from dasktune.trial.events import ResultReported
+from dasktune.trial.journal_codec import event_type
+from dasktune.tuner.experiment_directory import (
+    can_resume,
+    check_queued_owner,
+    free_names,
+    reserved_directory,
+    set_queued_owner,
+)
 from dasktune.tuner.queued import options_for
 from dasktune.tuner.raise_trial_error import raise_first_error
-from dasktune.tuner.restore import restore_experiment
+from dasktune.tuner.restore import check_trainable, restore_experiment
 from dasktune.tuner.submitted_driver import wait_for_runner
 from dasktune.tuner.tuner import Tuner
 
-__all__ = ["GIVEN_BACK", "DriverOrder", "drive"]
+__all__ = ["GIVEN_BACK", "DriverOrder", "count_results", "drive"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,9 +59,6 @@ GIVEN_BACK: Final = 75
 
 #: Seconds between two looks whether the user has cancelled the experiment.
 _LOOK_SECONDS: Final = 2.0
-
-#: The file in an experiment's directory that says for which entry of a queue it is.
-_OWNER: Final = "queued.txt"
 
 
 @dataclass(frozen=True)
@@ -88,11 +100,13 @@ def drive(order: DriverOrder, closed: threading.Event) -> int:
         for stop in stops:
             stop()
 
-    lock = LeaderLock(queue.entry(entry_id), ttl_s=order.ttl_s, on_lost=lost)
+    # Without retries: a renewal that waits for the storage would notice a loss too late.
+    place = queue.entry(entry_id).with_retry(0)
+    lock = LeaderLock(place, ttl_s=order.ttl_s, on_lost=lost)
     try:
         with lock:
             directory = queue.directory(entry_id)
-            if not queue.begin(entry_id, lock.epoch, _length(directory, order.queue)):
+            if not queue.begin(entry_id, lock.epoch, count_results(directory, order.queue)):
                 return 0
             reason = _run_and_record(order, queue, lock, closed, stops)
             if reason is None:
@@ -101,6 +115,8 @@ def drive(order: DriverOrder, closed: threading.Event) -> int:
                 queue.give_back(entry_id, lock.epoch, reason)
     except OtherDriverLeadsError as error:
         logger.info("%s", error)
+    except Exception:  # mostly the queue's storage is away
+        logger.exception("the driver of the queued experiment %s has failed", entry_id)
     return GIVEN_BACK
 
 
@@ -113,11 +129,11 @@ def _run_and_record(
 ) -> str | None:
     """Run the experiment and record its end, or return why it stays in the queue."""
     try:
-        reason = _run(order, queue, closed, stops)
-    except (ClusterError, OtherDriverLeadsError, OSError) as error:
-        # The cluster, the storage or the other driver may be gone later.
-        return one_line(f"{type(error).__name__}: {error}")
-    except Exception as error:  # the user's code may raise any exception
+        reason = _run(order, queue, lock, closed, stops)
+    except BaseException as error:  # the user's code may raise any exception
+        if not _is_lasting(error, order.client):
+            is_end = isinstance(error, KeyboardInterrupt | SystemExit)
+            return "its driver was ended" if is_end else one_line(f"{type(error).__name__}: {error}")
         if lock.lost or not lock.confirm():
             return "another driver has taken the experiment over"
         logger.exception("the queued experiment %s has failed", order.entry_id)
@@ -131,30 +147,59 @@ def _run_and_record(
     return None
 
 
+def _is_lasting(error: BaseException, client: str | None) -> bool:
+    """Whether an exception is the experiment's own, so that the experiment has failed.
+
+    Otherwise the driver was ended, or the cluster, the storage or another driver may be gone later.
+    """
+    if isinstance(error, TrialError) or isinstance(error.__cause__, TrialError):
+        return True  # of a trial, with `fail_fast="raise"`
+    if isinstance(
+        error,
+        KeyboardInterrupt | SystemExit | ClusterError | OtherDriverLeadsError | ExposedQueueError,
+    ):
+        return False
+    if isinstance(error, ConfigError) and isinstance(error.__cause__, OSError):
+        # `connect` has not found the scheduler file: the scheduler has not written it yet.
+        missing = error.__cause__.filename
+        if client is not None and missing is not None and Path(missing) == Path(client):
+            return False
+    is_of_storage = isinstance(error, StorageError | PreflightError | OSError)
+    return not (is_of_storage and may_pass(error))
+
+
 def _run(
     order: DriverOrder,
     queue: ExperimentQueue,
+    lock: LeaderLock,
     closed: threading.Event,
     stops: list[Callable[[], None]],
 ) -> str | None:
     """Run the experiment to its end; return why it was interrupted, None if it was not."""
     parts = pickle.loads(queue.pickled(order.entry_id))
     offer_envs(parts.pop("envs", {}))
+    given_tune_config = parts.pop("given_tune_config", None)
     config = with_initial_checkpoint(parts["run_config"], parts.pop("beginning", None))
     options = options_for(config.storage_url, order.queue)
     config = replace(config, storage_options=options or None)
+    if config.queue_trials is None:
+        # The cluster of a queue may be too small now, and have room later.
+        config = replace(config, queue_trials=True)
     config = _placed(queue, order.entry_id, config)
     storage = _directory(config)
     if can_resume(storage):
+        check_unexposed(storage, "the experiment")
+        check_trainable(storage, parts["trainable"])
         session = restore_experiment(
             storage,
-            tune_config=parts["tune_config"],
+            tune_config=given_tune_config,
             run_config=config,
             param_space=parts["param_space"],
             resume=ResumeConfig(),
         )
-        session.releases = False
-        if session.experiment.finished:
+        # The user has asked to continue, unless this driver replaces one that has begun.
+        session.releases = session.end.position == queue.resumed_at(order.entry_id)
+        if session.experiment.finished and not session.releases:
             session.report_end(parts["trainable"])
             raise_first_error(session.experiment)
             return None
@@ -162,13 +207,14 @@ def _run(
     else:
         config = replace(config, if_exists="error")
         tuner = Tuner(**{**parts, "run_config": config}, client=order.client)
-    return _fit(tuner, queue, order.entry_id, closed, stops)
+    return _fit(tuner, queue, order.entry_id, lock, closed, stops)
 
 
 def _fit(
     tuner: Tuner,
     queue: ExperimentQueue,
     entry_id: str,
+    lock: LeaderLock,
     closed: threading.Event,
     stops: list[Callable[[], None]],
 ) -> str | None:
@@ -189,12 +235,14 @@ def _fit(
                     return
 
     stops.append(lambda: threading.Thread(target=interrupt, daemon=True).start())
+    # A loss before this line found no function to call, and one after it finds this one.
+    if lock.lost:
+        return "another driver has taken the experiment over"
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        tuner.fit()
-    except (KeyboardInterrupt, SystemExit):
-        return "its driver was ended"
+        # Without the decorator that hides the causes of errors: they say whether an error may pass.
+        inspect.unwrap(type(tuner).fit)(tuner)
     finally:
         ended.set()
         watcher.join()
@@ -203,33 +251,45 @@ def _fit(
 
 
 def _placed(queue: ExperimentQueue, entry_id: str, config: RunConfig) -> RunConfig:
-    """Return the configuration with the experiment's directory, which the first driver chooses."""
+    """Return the configuration with the experiment's directory, which the first driver chooses.
+
+    Two entries of a queue never get one directory, unless the later one shall replace or resume the
+    experiment of the older one, which then has failed.
+    """
     known = queue.directory(entry_id)
     if known:
-        return replace(config, name=known.rstrip("/").rpartition("/")[2])
-    assert config.name is not None
-    if config.if_exists == "replace":
-        with reserved_directory(config, config.name, lambda: None):
-            pass  # the old experiment is deleted
+        config = replace(config, name=known.rstrip("/").rpartition("/")[2])
+        check_queued_owner(_directory(config), entry_id)
+        return config
+    wanted, resumed_at = config.name, -1
+    assert wanted is not None
     if config.if_exists == "new":
-        for name in free_names(config, config.name):
-            # Two experiments of a queue never get one directory.
-            if _owns(_directory(replace(config, name=name)), entry_id):
-                config = replace(config, name=name)
-                break
-    elif config.if_exists == "error" and can_resume(_directory(config)):
-        raise StorageError(f"{_directory(config)} has an experiment already, and if_exists='error' is set")
-    queue.set_directory(entry_id, _directory(config).url)
+        for name in free_names(config, wanted, entry_id):
+            config = replace(config, name=name)
+            if set_queued_owner(_directory(config), entry_id):
+                break  # else another entry was faster
+    elif config.if_exists == "replace":
+        with reserved_directory(config, wanted, lambda: None) as (_, storage, _):
+            set_queued_owner(storage, entry_id, replaces=True)  # the old experiment is deleted
+    elif config.if_exists == "resume" and can_resume(_directory(config)):
+        storage = _directory(config)
+        if current_leader(storage) is not None:
+            raise OtherDriverLeadsError(f"the experiment in {storage} has a driver that lives")
+        resumed_at = sum(1 for _ in read_journal(storage))
+        set_queued_owner(storage, entry_id, replaces=True)
+    else:
+        if can_resume(_directory(config)):
+            raise StorageError(
+                f"{_directory(config)} has an experiment already, and if_exists='error' is set"
+            )
+        set_queued_owner(_directory(config), entry_id)
+        check_queued_owner(_directory(config), entry_id)
+    url = _directory(config).url
+    queue.set_directory(entry_id, url, resumed_at)
+    if queue.directory(entry_id) != url:
+        # This driver was frozen, and the next one has chosen another directory.
+        raise OtherDriverLeadsError(f"another driver runs {entry_id} in {queue.directory(entry_id)}")
     return config
-
-
-def _owns(storage: Storage, entry_id: str) -> bool:
-    """Take an experiment's directory for an entry; return False if it is another one's."""
-    try:
-        storage.claim(_OWNER, entry_id.encode())
-    except FileExistsError:
-        return storage.read_bytes(_OWNER) == entry_id.encode()
-    return True
 
 
 def _directory(config: RunConfig) -> Storage:
@@ -237,14 +297,31 @@ def _directory(config: RunConfig) -> Storage:
     return Storage(config.storage_url, config.storage_options or {}).child(config.name)
 
 
-def _length(directory: str, queue: Storage) -> int:
-    """Return the number of records in the experiment's journal; -1 if it cannot be read."""
+def count_results(directory: str, queue: Storage) -> int | None:
+    """Return the number of the experiment's results; None if its journal cannot be read.
+
+    A trial without a checkpoint begins again after each death of a driver, and reports its results
+    again. So a result counts once for each trial and iteration.
+
+    Parameters
+    ----------
+    directory : str
+        The URL of the experiment's directory; empty before there is one.
+    queue : Storage
+        The queue, whose options apply.
+    """
     if not directory:
         return 0
+    newest: dict[str, int] = {}
     try:
-        return sum(1 for _ in read_journal(Storage(directory, options_for(directory, queue))))
+        for record in read_journal(Storage(directory, options_for(directory, queue))):
+            if event_type(record) is ResultReported:
+                trial_id, iteration = record["trial_id"], record["metrics"].get("training_iteration")
+                if type(iteration) is int:
+                    newest[trial_id] = max(iteration, newest.get(trial_id, 0))
     except StorageError:
-        return -1
+        return None
+    return sum(newest.values())
 
 
 def _watch_runner(closed: threading.Event) -> None:

@@ -494,6 +494,8 @@ class Tuner:
             "trainable": self._trainable,
             "param_space": self._param_space,
             "tune_config": self._tune_config,
+            # Without the seed that was drawn for it: a resumed experiment keeps its own.
+            "given_tune_config": self._given_tune_config,
             "run_config": self._run_config,
         }
         return enqueue(parts, self._name(), queue, self._initial_checkpoint)

@@ -11,7 +11,7 @@ from dasktune.cli.arguments import add_address, add_format, add_storage_options,
 from dasktune.cli.output import terminal_width, write, write_csv, write_json
 from dasktune.errors import check
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.queue.experiment_queue import ExperimentQueue
+from dasktune.storage.queue.experiment_queue import RETRY_SECONDS, ExperimentQueue
 from dasktune.storage.queue.queue_state import QueueState, QueueStatus, start_order
 from dasktune.text.formatting import format_duration, one_line
 from dasktune.text.text_table import table_text
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """List, run or cancel experiments."""
-    storage = Storage(arguments.queue, storage_options(arguments))
+    storage = Storage(arguments.queue, storage_options(arguments)).with_retry(RETRY_SECONDS)
     check(arguments.limit >= 1, "--limit", "at least 1", arguments.limit)
     if arguments.action == "cancel":
         check(arguments.entry is not None, "ENTRY", "given with cancel", arguments.entry)

@@ -33,7 +33,7 @@ from dasktune.cluster.connection.open_client import open_client
 from dasktune.cluster.connection.worker_security import security_of_worker
 from dasktune.errors import ClusterError, ConfigError, PreflightError, check
 
-__all__ = ["Connection", "connect"]
+__all__ = ["Connection", "check_address", "connect"]
 
 logger = logging.getLogger(__name__)
 
@@ -208,6 +208,26 @@ def connect(client: Any = None, *, timeout_s: float = 300.0, n_workers: int | No
     except BaseException:
         cluster.close(timeout=_CLOSE)
         raise
+
+
+def check_address(text: str) -> None:
+    """Check that a text names a cluster: an address, or a scheduler file, which may be missing yet.
+
+    Parameters
+    ----------
+    text : str
+        The text, as for :func:`connect`.
+
+    Raises
+    ------
+    ConfigError
+        If it names none.
+    """
+    try:
+        _of_text(text)
+    except ConfigError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
 
 
 def _current() -> _Target | None:

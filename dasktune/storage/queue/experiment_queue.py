@@ -39,14 +39,17 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import uuid
 from collections.abc import Mapping
 from datetime import datetime, timezone
+from pickle import PickleError
 from typing import Any, Final
 
-from dasktune.errors import ConfigError, StorageError
+from dasktune.errors import ConfigError, PreflightError, StorageError, TuneError
 from dasktune.storage.fs.owned_entries import exposure
 from dasktune.storage.fs.redaction import reading
+from dasktune.storage.fs.retry import is_transient
 from dasktune.storage.fs.storage import Storage, is_relative_name
 from dasktune.storage.journal.strict_json import parse
 from dasktune.storage.leader.leader_lock import leader_status
@@ -58,13 +61,21 @@ from dasktune.storage.queue.queue_state import (
     state_of,
 )
 
-__all__ = ["ExperimentQueue"]
+__all__ = ["RETRY_SECONDS", "ExperimentQueue", "ExposedQueueError", "check_unexposed", "may_pass"]
 
+#: Seconds for which users of a queue retry an operation of its storage.
+RETRY_SECONDS: Final = 30.0
 #: Distinguishes an entry from any other JSON file.
 _KIND: Final = "dasktune queued experiment"
 _FORMAT: Final = 1
+#: The name of a file that a driver writes when it begins.
+_START: Final = re.compile(r"\d{9,}\.json")
 #: Longest reason in characters.
 _LONGEST_REASON: Final = 2000
+
+
+class ExposedQueueError(StorageError):
+    """Other users of this machine can change what would be unpickled."""
 
 
 class ExperimentQueue:
@@ -113,7 +124,8 @@ class ExperimentQueue:
     def statuses(self, over: Mapping[str, QueueStatus] | None = None) -> list[QueueStatus]:
         """Return all experiments, in the order of their submission.
 
-        An experiment whose files are damaged has failed, with the reason, and hides no other one.
+        An experiment whose files are damaged has failed, and one whose files cannot be read now is
+        unknown, each with the reason. It hides no other one.
 
         Parameters
         ----------
@@ -128,10 +140,8 @@ class ExperimentQueue:
             except ConfigError:
                 pass  # a file, or the directory of a submission that has not ended
             except StorageError as error:
-                lost = QueueStatus(
-                    entry_id=entry_id, name=entry_id, state=QueueState.FAILED, reason=str(error)
-                )
-                found.append(lost)
+                state = QueueState.UNKNOWN if may_pass(error) else QueueState.FAILED
+                found.append(QueueStatus(entry_id=entry_id, name=entry_id, state=state, reason=str(error)))
         return sorted(found, key=lambda one: (one.submitted, one.entry_id))
 
     def status(self, entry_id: str) -> QueueStatus:
@@ -167,6 +177,7 @@ class ExperimentQueue:
             state=state,
             reason=str(reason),
             directory=str(place.get("directory", "")),
+            is_recorded=outcome is not None,
             **values,
         )
 
@@ -198,18 +209,23 @@ class ExperimentQueue:
 
         Raises
         ------
-        StorageError
+        ExposedQueueError
             If other users of this machine can change the queue: unpickling could run their code.
         """
-        for storage in (self.storage, self.entry(entry_id)):
-            reason = exposure(storage.path()) if storage.is_local else ""
-            if reason:
-                raise StorageError(
-                    f"the queue at {self.storage} must be a directory that only you can change: {reason}. "
-                    "Its experiments are unpickled, which can run code of other users"
-                )
+        self.check_unexposed()
+        check_unexposed(self.entry(entry_id), "the queued experiment")
         with reading("tuner.pkl", self.entry(entry_id)):
             return self.storage.read_bytes(f"{entry_id}/tuner.pkl")
+
+    def check_unexposed(self) -> None:
+        """Check that other users of this machine cannot change the queue.
+
+        Raises
+        ------
+        ExposedQueueError
+            If they can.
+        """
+        check_unexposed(self.storage, "the queue")
 
     def cancel(self, entry_id: str) -> None:
         """Ask for the end of an experiment; again, or after its end, this changes nothing."""
@@ -221,7 +237,7 @@ class ExperimentQueue:
 
     # For drivers that hold the experiment's lock
 
-    def begin(self, entry_id: str, epoch: int, records: int) -> bool:
+    def begin(self, entry_id: str, epoch: int, results: int | None) -> bool:
         """Record that a driver begins, and return whether it may run the experiment.
 
         It may not if the experiment has ended or is cancelled, or if too many drivers died; the
@@ -233,23 +249,25 @@ class ExperimentQueue:
             The experiment.
         epoch : int
             The number of the driver's lease.
-        records : int
-            Number of records in the experiment's journal.
+        results : int or None
+            Number of the experiment's results; None if it is unknown.
         """
         if self.storage.exists(f"{entry_id}/end.json"):
             return False
         if self.is_cancelled(entry_id):
             self.end(entry_id, QueueState.CANCELLED, "cancelled before it could start again")
             return False
-        lengths = [self._start_length(entry_id, name) for name in self._names(entry_id, "starts")]
-        deaths = count_deaths([*lengths, records])
+        # Other names are files that were being written when a driver died.
+        names = [name for name in self._names(entry_id, "starts") if _START.fullmatch(name)]
+        before = [self._results_at(entry_id, name) for name in names]
+        deaths = count_deaths([*before, results])
         if deaths >= MOST_DEATHS:
             reason = (
                 f"{deaths} drivers died one after the other without a new result. Submit it again to retry"
             )
             self.end(entry_id, QueueState.FAILED, reason)
             return False
-        self._create(entry_id, _start_name(epoch), {"records": records})
+        self._create(entry_id, _start_name(epoch), {"results": results})
         return True
 
     def give_back(self, entry_id: str, epoch: int, reason: str = "") -> None:
@@ -267,8 +285,13 @@ class ExperimentQueue:
         """Return the experiment's directory that a driver has recorded; empty before."""
         return str((self._read(entry_id, "directory.json") or {}).get("directory", ""))
 
-    def set_directory(self, entry_id: str, directory: str) -> None:
-        """Record the experiment's directory.
+    def resumed_at(self, entry_id: str) -> int:
+        """Return the `resumed_at` of :meth:`set_directory`; -1 before."""
+        position = (self._read(entry_id, "directory.json") or {}).get("resumed_at")
+        return position if type(position) is int else -1
+
+    def set_directory(self, entry_id: str, directory: str, resumed_at: int = -1) -> None:
+        """Record the experiment's directory; again, this changes nothing.
 
         Parameters
         ----------
@@ -276,8 +299,10 @@ class ExperimentQueue:
             The experiment.
         directory : str
             The URL of its directory.
+        resumed_at : int, default=-1
+            Records in the journal of the older experiment that this one resumes; -1 if none.
         """
-        self._create(entry_id, "directory.json", {"directory": directory})
+        self._create(entry_id, "directory.json", {"directory": directory, "resumed_at": resumed_at})
 
     def end(self, entry_id: str, outcome: QueueState, reason: str = "") -> bool:
         """Record the end of an experiment, and return whether it had none.
@@ -296,10 +321,16 @@ class ExperimentQueue:
             entry_id, "end.json", {"outcome": outcome.value, "reason": reason[:_LONGEST_REASON]}
         )
 
-    def _start_length(self, entry_id: str, name: str) -> int:
-        start = self._read(entry_id, f"starts/{name}") or {}
-        records = start.get("records")
-        return records if isinstance(records, int) else -1
+    def _results_at(self, entry_id: str, name: str) -> int | None:
+        """Return the number of results at the start of a driver; None if it is unknown."""
+        try:
+            start = self._read(entry_id, f"starts/{name}") or {}
+        except StorageError as error:
+            if may_pass(error):
+                raise
+            return None
+        results = start.get("results")
+        return results if type(results) is int else None
 
     def _names(self, entry_id: str, *parts: str) -> list[str]:
         with reading("the queue", self.storage):
@@ -331,6 +362,51 @@ class ExperimentQueue:
         self.storage.claim(f"{entry_id}/{name}", json.dumps(content).encode(), durable=True)
 
 
+def check_unexposed(storage: Storage, what: str) -> None:
+    """Check that other users of this machine cannot change a directory that is unpickled.
+
+    Parameters
+    ----------
+    storage : Storage
+        The directory; nothing is checked in an object store.
+    what : str
+        The directory, for the message.
+
+    Raises
+    ------
+    ExposedQueueError
+        If they can.
+    """
+    reason = exposure(storage.path()) if storage.is_local else ""
+    if reason:
+        raise ExposedQueueError(
+            f"{what} at {storage} must be a directory that only you can change: {reason}. Its files are "
+            "unpickled, which can run code of other users"
+        )
+
+
+def may_pass(error: BaseException | None) -> bool:
+    """Whether an error of the storage may be gone later.
+
+    A StorageError or PreflightError without a cause names what is damaged, or what the user has to
+    change. Errors of unpickling are permanent.
+
+    Parameters
+    ----------
+    error : exception or None
+        The error; None is none that may pass.
+
+    Examples
+    --------
+    >>> may_pass(OSError(116, "stale file handle")), may_pass(StorageError("damaged"))
+    (True, False)
+    """
+    while isinstance(error, StorageError | PreflightError):
+        error = error.__cause__
+    is_damage = isinstance(error, TuneError | PickleError | EOFError | LookupError)
+    return isinstance(error, Exception) and not is_damage and is_transient(error)
+
+
 def _start_name(epoch: int) -> str:
     return f"starts/{epoch:09d}.json"
 
@@ -352,5 +428,7 @@ def _outcome(end: Mapping[str, Any], entry_id: str) -> QueueState:
     try:
         outcome = QueueState(end.get("outcome"))
     except ValueError:
-        raise StorageError(f"end.json of {entry_id} in the queue is damaged") from None
+        outcome = QueueState.UNKNOWN
+    if not outcome.is_over:
+        raise StorageError(f"end.json of {entry_id} in the queue is damaged")
     return outcome

@@ -12,7 +12,7 @@ from typing import Final
 
 __all__ = ["MOST_DEATHS", "QueueState", "QueueStatus", "count_deaths", "start_order", "state_of"]
 
-#: Drivers of one experiment that may die one after the other without a new record in its journal.
+#: Drivers of one experiment that may die one after the other without a new result.
 #: The experiment has failed then: it probably kills its drivers.
 MOST_DEATHS: Final = 10
 
@@ -25,11 +25,13 @@ class QueueState(Enum):
     FINISHED = "finished"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    #: Its files could not be read this time. No driver starts, and a later look may succeed.
+    UNKNOWN = "unknown"
 
     @property
     def is_over(self) -> bool:
         """Whether no driver will run the experiment again."""
-        return self not in (QueueState.QUEUED, QueueState.RUNNING)
+        return self in (QueueState.FINISHED, QueueState.FAILED, QueueState.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +53,11 @@ class QueueStatus:
     state : QueueState, default=QueueState.QUEUED
         The state.
     reason : str, default=""
-        Why the experiment has failed, or why it could not start the last time.
+        Why the experiment has failed or cannot be read, or why it could not start the last time.
     directory : str, default=""
         The experiment's directory; empty before the first start.
+    is_recorded : bool, default=False
+        Whether a file says how the experiment has ended, so that its state never changes again.
     """
 
     entry_id: str
@@ -64,6 +68,7 @@ class QueueStatus:
     state: QueueState = QueueState.QUEUED
     reason: str = ""
     directory: str = ""
+    is_recorded: bool = False
 
 
 def state_of(outcome: QueueState | None, *, is_driven: bool, is_cancelled: bool) -> QueueState:
@@ -124,24 +129,31 @@ def start_order(entries: Iterable[QueueStatus], now: float) -> list[QueueStatus]
     return sorted((one for one in entries if one.state is QueueState.QUEUED), key=key)
 
 
-def count_deaths(lengths: Sequence[int]) -> int:
-    """Return how many of the last drivers died without a new record in the journal.
+def count_deaths(numbers: Sequence[int | None]) -> int:
+    """Return how many of the last drivers died without a new result.
+
+    An unknown number neither counts as a death nor ends the row. If the number of now is unknown,
+    no driver counts.
 
     Parameters
     ----------
-    lengths : sequence of int
-        Records that the journal had when each driver that has died took the experiment up, oldest
-        first, and last the records that it has now.
+    numbers : sequence of int or None
+        Results that the experiment had when each driver that has died took it up, oldest first, and
+        last the results that it has now. None if unknown.
 
     Examples
     --------
     >>> count_deaths([0, 7, 7, 7]), count_deaths([7, 9]), count_deaths([0])
     (2, 0, 0)
+    >>> count_deaths([7, None, 7]), count_deaths([None, None])
+    (1, 0)
     """
-    *before, now = lengths
+    *before, now = numbers
+    if now is None:
+        return 0
     deaths = 0
-    for length in reversed(before):
-        if length != now:
+    for number in reversed(before):
+        if number is not None and number != now:
             break
-        deaths += 1
+        deaths += number is not None
     return deaths

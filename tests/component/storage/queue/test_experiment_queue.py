@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 from collections.abc import Iterator
 from itertools import product
@@ -135,6 +137,18 @@ def test_an_experiment_that_kills_its_drivers_fails_and_one_that_makes_progress_
     assert "drivers died" in queue.find("bad").reason
 
 
+def test_starts_that_cannot_be_read_are_no_deaths_and_hide_none(queue):
+    entry_id = submit(queue)
+    for epoch in range(MOST_DEATHS):
+        assert queue.begin(entry_id, epoch, 5)
+    # Left by drivers that died while they wrote it, and by a disk that lost its content.
+    queue.storage.write_bytes(f"{entry_id}/starts/.tmp-1", b"")
+    queue.storage.write_bytes(f"{entry_id}/starts/000000003.json", b"")
+    assert queue.begin(entry_id, MOST_DEATHS, 5)
+    assert queue.begin(entry_id, MOST_DEATHS + 1, None)
+    assert not queue.begin(entry_id, MOST_DEATHS + 2, 5)
+
+
 def test_an_orderly_end_is_no_death_and_says_why(queue):
     entry_id = submit(queue)
     for epoch in range(2 * MOST_DEATHS):
@@ -152,6 +166,36 @@ def test_a_damaged_experiment_hides_no_other_one_and_does_not_start(queue, name,
     assert states[sound] is QueueState.QUEUED
     harmless = name == "directory.json" and content == b'{"kind": 1}'
     assert states[damaged] is (QueueState.QUEUED if harmless else QueueState.FAILED)
+
+
+@pytest.mark.parametrize("name", ["entry.json", "end.json", "directory.json"])
+def test_an_experiment_that_cannot_be_read_now_has_not_failed(queue, name, monkeypatch):
+    lost, sound = submit(queue, "lost"), submit(queue, "sound")
+    queue.set_directory(lost, "somewhere")
+    queue.end(lost, QueueState.FINISHED)
+    read = Storage.read_bytes
+
+    def fail(storage: Storage, *parts: str) -> bytes:
+        if parts == (f"{lost}/{name}",):
+            raise OSError(errno.ESTALE, "stale file handle")
+        return read(storage, *parts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "read_bytes", fail)
+        states = {one.entry_id: one for one in queue.statuses()}
+        assert states[lost].state is QueueState.UNKNOWN
+        assert not states[lost].state.is_over
+        assert "stale file handle" in states[lost].reason
+        assert states[sound].state is QueueState.QUEUED
+    assert queue.status(lost).state is QueueState.FINISHED
+
+
+@pytest.mark.parametrize("outcome", ["queued", "unknown", "other", None])
+def test_an_end_that_is_none_is_damaged(queue, outcome):
+    entry_id = submit(queue)
+    queue.storage.write_bytes(f"{entry_id}/end.json", json.dumps({"outcome": outcome}).encode())
+    with pytest.raises(StorageError, match="damaged"):
+        queue.status(entry_id)
 
 
 def test_other_files_in_the_queue_are_no_experiments(queue):

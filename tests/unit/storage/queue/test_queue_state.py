@@ -77,8 +77,10 @@ def test_each_experiment_is_the_first_of_its_class_at_some_time(found):
         assert start_order([*waiting, heavy], now=1e9 + 1)[0] is not heavy
 
 
-def test_deaths_count_only_while_the_journal_does_not_grow():
+def test_deaths_count_only_while_there_is_no_new_result():
     assert count_deaths([5]) == 0
     assert count_deaths([0, 0, 0]) == 2
     assert count_deaths([0, 0, 3]) == 0
     assert count_deaths([3, 3, 0, 3, 3]) == 1
+    assert count_deaths([3, None, 3, 3]) == 2
+    assert count_deaths([3, 3, None]) == 0

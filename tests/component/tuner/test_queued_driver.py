@@ -1,0 +1,357 @@
+"""The driver of a queued experiment, with trials in this process."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dasktune as tune
+from dasktune.errors import PreflightError, StorageError
+from dasktune.sklearn.fits.search_experiment import InProcessTuner
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.journal_reader import read_journal
+from dasktune.storage.journal.segments import segment_name
+from dasktune.storage.leader.leader_lease import lease_name
+from dasktune.storage.leader.leader_lock import LeaderLock
+from dasktune.storage.queue.experiment_queue import ExperimentQueue
+from dasktune.tuner.queued_driver import GIVEN_BACK, DriverOrder, count_results, drive
+
+
+class TunerInProcess(tune.Tuner):
+    """Runs the trials in the calling thread, one after the other."""
+
+    _open_environment = InProcessTuner._open_environment
+
+    def _record_exception(self, error: Exception) -> None:
+        pass  # the trial has its text
+
+
+@pytest.fixture(autouse=True)
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let drivers run the trials in this process, without a cluster."""
+    monkeypatch.setattr("dasktune.tuner.queued_driver.Tuner", TunerInProcess)
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> ExperimentQueue:
+    return ExperimentQueue(Storage(str(tmp_path / "queue")))
+
+
+def submit(
+    queue: ExperimentQueue,
+    trainable: Any,
+    *,
+    space: dict[str, Any] | None = None,
+    tune_config: tune.TuneConfig | None = None,
+    **options: Any,
+) -> tune.QueuedExperiment:
+    place = Path(queue.storage.path()).parent
+    run_config = tune.RunConfig(**{"name": "run", "storage_path": place / "results", **options})
+    return tune.Tuner(trainable, param_space=space, tune_config=tune_config, run_config=run_config).submit(
+        queue=queue.storage.path()
+    )
+
+
+def run_driver(queue: ExperimentQueue, experiment: tune.QueuedExperiment, client: Any = None) -> int:
+    return drive(DriverOrder(queue.storage, experiment.entry_id, client), threading.Event())
+
+
+def histories(experiment: tune.QueuedExperiment) -> list[list[int]]:
+    return [[row["training_iteration"] for row in one.history] for one in experiment.result(timeout=0)]
+
+
+class Interrupted(tune.Trainable):
+    """Ends its driver in the third step of ten, while there is a file."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.gate = Path(config["gate"])
+
+    def step(self) -> dict[str, Any]:
+        if self.iteration == 2 and self.gate.exists():
+            raise KeyboardInterrupt
+        return {"done": self.iteration == 9}
+
+
+def test_a_result_that_is_reported_again_is_no_new_one(queue, tmp_path):
+    gate = tmp_path / "gate"
+    gate.touch()
+    experiment = submit(queue, Interrupted, space={"gate": str(gate)})
+    counts = []
+    for _ in range(3):
+        assert run_driver(queue, experiment) == GIVEN_BACK
+        counts.append(count_results(experiment.path, queue.storage))
+    records = list(read_journal(Storage(experiment.path)))
+    assert [one.get("event") for one in records].count("ResultReported") == 6
+    assert counts == [2, 2, 2]
+    gate.unlink()
+    assert run_driver(queue, experiment) == 0
+    assert experiment.state == "finished"
+    # The last results are packed in the journal.
+    assert count_results(experiment.path, queue.storage) == 10
+
+
+def test_results_without_a_journal_are_unknown(queue, tmp_path):
+    assert count_results("", queue.storage) == 0
+    damaged = Storage(str(tmp_path / "damaged"))
+    damaged.write_bytes(segment_name(1, 0), b"damaged\n" * 2)
+    assert count_results(damaged.url, queue.storage) is None
+
+
+class Steps(tune.Trainable):
+    """Ends after one step."""
+
+    def step(self) -> dict[str, Any]:
+        return {"done": True}
+
+
+def test_a_missing_scheduler_file_leaves_the_experiment_in_the_queue(queue, tmp_path, monkeypatch):
+    monkeypatch.setattr("dasktune.tuner.queued_driver.Tuner", tune.Tuner)
+    experiment = submit(queue, Steps)
+    assert run_driver(queue, experiment, f"{tmp_path}/./scheduler.json") == GIVEN_BACK
+    assert experiment.state == "queued"
+    assert "scheduler.json" in experiment.reason
+
+
+@pytest.mark.parametrize(
+    ("cause", "state"),
+    [
+        (OSError(errno.EIO, "503 Slow Down"), "queued"),
+        (PermissionError("no access"), "failed"),
+        (None, "failed"),
+    ],
+)
+@pytest.mark.parametrize("kind", [PreflightError, StorageError])
+def test_an_error_of_the_storage_that_may_pass_is_not_the_experiments_own(
+    queue, monkeypatch, kind, cause, state
+):
+    def fail(storage: Storage) -> None:
+        raise kind("the results cannot be stored") from cause
+
+    experiment = submit(queue, Steps)
+    with monkeypatch.context() as patch:
+        patch.setattr("dasktune.cluster.checks.preflight.check_storage", fail)
+        assert run_driver(queue, experiment) == (GIVEN_BACK if state == "queued" else 0)
+    assert experiment.state == state
+    assert "cannot be stored" in experiment.reason
+    assert run_driver(queue, experiment) == 0
+    assert experiment.state == ("finished" if state == "queued" else "failed")
+
+
+class Unreachable(tune.Trainable):
+    """Fails with an error that would be transient in a storage."""
+
+    def step(self) -> dict[str, Any]:
+        raise ConnectionResetError("no answer from the service of the user")
+
+
+def test_errors_of_trials_are_not_taken_for_errors_of_the_storage(queue):
+    experiment = submit(queue, Unreachable, failure_config=tune.FailureConfig(fail_fast="raise"))
+    assert run_driver(queue, experiment) == 0
+    assert experiment.state == "failed"
+    assert "service of the user" in experiment.reason
+
+
+@pytest.mark.parametrize("kind", [ConnectionResetError, KeyboardInterrupt, SystemExit])
+def test_an_error_that_a_dead_driver_has_not_raised_ends_the_experiment(queue, monkeypatch, kind):
+    experiment = submit(queue, Unreachable, failure_config=tune.FailureConfig(fail_fast="raise"))
+
+    def die(queue: ExperimentQueue, *args: object) -> None:
+        raise StorageError("the queue is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ExperimentQueue, "end", die)
+        assert run_driver(queue, experiment) == GIVEN_BACK
+    assert experiment.state == "queued"
+    monkeypatch.setattr("dasktune.tuner.raise_trial_error._unpickled", lambda blob: kind("of the trial"))
+    assert run_driver(queue, experiment) == 0
+    assert experiment.state == "failed"
+    assert experiment.reason == f"{kind.__name__}: of the trial"
+
+
+def fail_to_unpickle() -> None:
+    raise RuntimeError("a bug")
+
+
+class Broken:
+    """Cannot be unpickled."""
+
+    def __reduce__(self) -> Any:
+        return fail_to_unpickle, ()
+
+
+def test_an_error_of_the_users_own_objects_is_the_experiments_own(queue):
+    experiment = submit(queue, Steps, space={"x": Broken()})
+    assert run_driver(queue, experiment) == 0
+    assert (experiment.state, experiment.reason) == ("failed", "RuntimeError: a bug")
+
+
+@pytest.mark.parametrize(("given", "used"), [(None, True), (True, True), (False, False)])
+def test_trials_wait_for_a_cluster_without_room_unless_the_user_forbids_it(queue, monkeypatch, given, used):
+    found = []
+
+    class Watched(TunerInProcess):
+        def _fit(self, signals: Any) -> Any:
+            found.append(self._run_config.queue_trials)
+            return super()._fit(signals)
+
+    monkeypatch.setattr("dasktune.tuner.queued_driver.Tuner", Watched)
+    run_driver(queue, submit(queue, Steps, queue_trials=given))
+    assert found == [used]
+
+
+def test_an_experiment_whose_queue_becomes_exposed_waits(queue):
+    experiment = submit(queue, Steps)
+    os.chmod(queue.storage.path(), 0o777)
+    assert run_driver(queue, experiment) == GIVEN_BACK
+    assert experiment.state == "queued"
+    assert "only you can change" in experiment.reason
+    os.chmod(queue.storage.path(), 0o700)
+    assert run_driver(queue, experiment) == 0
+    assert experiment.state == "finished"
+
+
+def fit(queue: ExperimentQueue, trainable: Any = Steps, **options: Any) -> Path:
+    """Run an experiment that is in no queue, and return its directory."""
+    place = Path(queue.storage.path()).parent / "results"
+    config = tune.RunConfig(name="run", storage_path=place, verbose=0, **options)
+    return Path(TunerInProcess(trainable, run_config=config).fit().experiment_path)
+
+
+def test_a_submitted_experiment_resumes_an_older_one_whose_seed_was_drawn(queue):
+    place = fit(queue)
+    samples = tune.TuneConfig(num_samples=3)
+    experiment = submit(queue, Steps, if_exists="resume", tune_config=samples)
+    assert run_driver(queue, experiment) == 0
+    assert (experiment.state, experiment.reason) == ("finished", "")
+    assert experiment.path == str(place)
+    assert len(experiment.result()) == 3
+
+
+def test_only_the_driver_that_resumes_for_the_user_releases_paused_trials(queue, tmp_path, monkeypatch):
+    fit(queue)
+    found = []
+
+    class Watched(TunerInProcess):
+        def _fit(self, signals: Any) -> Any:
+            found.append(self._session is not None and self._session.releases)
+            return super()._fit(signals)
+
+    monkeypatch.setattr("dasktune.tuner.queued_driver.Tuner", Watched)
+    gate = tmp_path / "gate"
+    gate.touch()
+    new = submit(queue, Interrupted, space={"gate": str(gate)})
+    for _ in range(2):
+        run_driver(queue, new)
+    assert found == [False, False]
+    # It takes the experiment over.
+    samples = tune.TuneConfig(num_samples=2)
+    options: Any = {"name": "run_2", "if_exists": "resume", "tune_config": samples}
+    resumed = submit(queue, Interrupted, space={"gate": str(gate)}, **options)
+    for _ in range(2):
+        assert run_driver(queue, resumed) == GIVEN_BACK
+    assert found == [False, False, True, False]
+
+
+def test_an_experiment_is_resumed_with_its_own_trainable_only(queue):
+    fit(queue)
+    experiment = submit(queue, Unreachable, if_exists="resume")
+    assert run_driver(queue, experiment) == 0
+    assert experiment.state == "failed"
+    assert "trainable must be 'Steps' as at the start" in experiment.reason
+
+
+@pytest.mark.parametrize("if_exists", ["replace", "resume"])
+def test_an_experiment_that_a_later_one_has_taken_over_is_not_resumed(queue, tmp_path, if_exists):
+    gate = tmp_path / "gate"
+    gate.touch()
+    space = {"gate": str(gate)}
+    first, second = (
+        submit(queue, Interrupted, space=space, if_exists="new"),
+        submit(queue, Interrupted, space=space, if_exists=if_exists),
+    )
+    assert run_driver(queue, first) == GIVEN_BACK
+    assert run_driver(queue, second) == GIVEN_BACK
+    assert first.path == second.path
+    assert run_driver(queue, first) == 0
+    assert first.state == "failed"
+    assert f"belongs to entry {second.entry_id!r} of a queue" in first.reason
+    gate.unlink()
+    assert run_driver(queue, second) == 0
+    assert histories(second) == [list(range(1, 11))]
+
+
+def test_a_directory_that_another_entry_has_reserved_is_not_used(queue, tmp_path):
+    reserved = tmp_path / "results" / "run"
+    reserved.mkdir(parents=True)
+    (reserved / "queued.txt").write_text("other")
+    refused, free = submit(queue, Steps, if_exists="error"), submit(queue, Steps)
+    assert run_driver(queue, refused) == 0
+    assert refused.state == "failed"
+    assert "belongs to entry 'other'" in refused.reason
+    assert run_driver(queue, free) == 0
+    assert free.path == f"{reserved}_2"
+    assert fit(queue).name == "run_3"
+    assert [one.name for one in reserved.iterdir()] == ["queued.txt"]
+
+
+def test_a_driver_that_was_frozen_while_another_one_chose_the_directory_runs_nothing(queue, monkeypatch):
+    experiment = submit(queue, Steps)
+    set_directory = ExperimentQueue.set_directory
+
+    def lose(queue: ExperimentQueue, entry_id: str, directory: str, resumed_at: int = -1) -> None:
+        set_directory(queue, entry_id, f"{directory}_2", resumed_at)
+        set_directory(queue, entry_id, directory, resumed_at)
+
+    monkeypatch.setattr(ExperimentQueue, "set_directory", lose)
+    assert run_driver(queue, experiment) == GIVEN_BACK
+    assert experiment.state == "queued"
+    place = Path(queue.storage.path()).parent / "results" / "run"
+    assert [one.name for one in place.iterdir()] == ["queued.txt"]
+
+
+def test_a_driver_that_has_lost_the_lead_before_its_trials_start_runs_none(queue, monkeypatch):
+    locks = []
+
+    class Lock(LeaderLock):
+        def acquire(self) -> None:
+            super().acquire()
+            locks.append(self)
+
+    class Frozen(TunerInProcess):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            [lock] = locks
+            successor = {"epoch": lock.epoch + 1}
+            lock.storage.write_bytes(lease_name(lock.epoch + 1), json.dumps(successor).encode())
+            assert not lock.renew()
+
+        def _fit(self, signals: Any) -> Any:
+            raise AssertionError("it has lost the lead")
+
+    monkeypatch.setattr("dasktune.tuner.queued_driver.LeaderLock", Lock)
+    monkeypatch.setattr("dasktune.tuner.queued_driver.Tuner", Frozen)
+    experiment = submit(queue, Steps)
+    assert run_driver(queue, experiment) == GIVEN_BACK
+    queue.storage.remove(f"{experiment.entry_id}/{lease_name(2)}")
+    assert (experiment.state, experiment.reason) == ("queued", "")
+
+
+def test_an_experiment_that_other_users_can_change_is_not_restored(queue, tmp_path):
+    gate = tmp_path / "gate"
+    gate.touch()
+    experiment = submit(queue, Interrupted, space={"gate": str(gate)})
+    assert run_driver(queue, experiment) == GIVEN_BACK
+    gate.unlink()
+    place = Path(experiment.path or "")
+    os.chmod(place, 0o777)
+    assert run_driver(queue, experiment) == GIVEN_BACK
+    assert "only you can change" in experiment.reason
+    os.chmod(place, 0o755)
+    assert run_driver(queue, experiment) == 0
+    assert experiment.state == "finished"

@@ -15,7 +15,7 @@ from dasktune.storage.experiment.bundled_files import (
     bundle_initial_checkpoint,
     with_absolute_path,
 )
-from dasktune.storage.fs.probe import warn_if_exposed
+from dasktune.storage.fs.probe import probe, warn_if_exposed
 from dasktune.storage.fs.storage import Storage, protocol_of
 from dasktune.storage.queue.experiment_queue import RETRY_SECONDS, ExperimentQueue, may_pass
 from dasktune.storage.queue.queue_state import QueueState
@@ -62,12 +62,23 @@ class QueuedExperiment:
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         storage = Storage(queue, storage_options or {})  # type: ignore[arg-type]
-        self._queue = ExperimentQueue(storage.with_retry(RETRY_SECONDS))
-        status = self._queue.find(entry)
+        entries = ExperimentQueue(storage.with_retry(RETRY_SECONDS))
+        status = entries.find(entry)
+        self._begin(entries, status.entry_id, status.name)
+
+    def _begin(self, queue: ExperimentQueue, entry_id: str, name: str) -> None:
+        self._queue = queue
         #: The experiment's ID in the queue.
-        self.entry_id = status.entry_id
+        self.entry_id = entry_id
         #: The experiment's name as it was submitted.
-        self.name = status.name
+        self.name = name
+
+    @classmethod
+    def _of(cls, storage: Storage, entry_id: str, name: str) -> QueuedExperiment:
+        """Return the handle of an entry that was just added; nothing is read that could fail."""
+        handle = cls.__new__(cls)
+        handle._begin(ExperimentQueue(storage.with_retry(RETRY_SECONDS)), entry_id, name)
+        return handle
 
     @property
     def state(self) -> Literal["queued", "running", "finished", "failed", "cancelled"]:
@@ -180,7 +191,10 @@ def enqueue(
     Raises
     ------
     ConfigError
-        If an object cannot be pickled, or no other process can see the queue.
+        If an object cannot be pickled, no other process can see the queue or the results, or the
+        initial checkpoint has storage options.
+    PreflightError
+        If the queue's storage cannot be used, or does not create a file only once.
     """
     from dasktune.cluster.protocol.payload import pack_envs
     from dasktune.cluster.protocol.pickling import dumps_user_code
@@ -191,6 +205,13 @@ def enqueue(
     storage = Storage(place, (run_config.storage_options or {}) if same else {})
     hint = "Use a directory or an object store."
     check(not storage.is_process_private, "queue", "visible to other processes", place, hint)
+    url = run_config.storage_url
+    check(not Storage(url).is_process_private, "storage_path", "visible to other processes", url, hint)
+    if getattr(getattr(beginning, "filesystem", None), "storage_options", None):
+        raise ConfigError(
+            f"restore must have no storage options for submit(queue=...), got {beginning!r}. They would be "
+            "written into the queue. Copy the checkpoint into a directory, and give its path."
+        )
     for served in ("server_port", "dashboard_controls"):
         given = getattr(run_config, served)
         if given is not None and given is not False:
@@ -205,9 +226,11 @@ def enqueue(
     envs = pack_envs(code=run_config.code)
     content = {**parts, "run_config": run_config, "beginning": files, "envs": envs}
     blob = dumps_user_code(content, code=run_config.code)
+    # Two runners must not claim one experiment, so the storage must create a file only once.
+    probe(storage)
     entries = ExperimentQueue(storage)
     entry_id = entries.add(
         name, blob, priority=run_config.priority, weight=run_config.weight, submitted=time.time()
     )
     warn_if_exposed(storage)
-    return QueuedExperiment(storage.url, entry_id, storage.storage_options)
+    return QueuedExperiment._of(storage, entry_id, name)

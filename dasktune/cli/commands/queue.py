@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from dasktune.cli.arguments import add_address, add_format, add_storage_options, storage_options
 from dasktune.cli.output import terminal_width, write, write_csv, write_json
-from dasktune.errors import check
+from dasktune.errors import check, without_passwords
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.queue.experiment_queue import RETRY_SECONDS, ExperimentQueue
 from dasktune.storage.queue.queue_state import QueueState, QueueStatus, start_order
@@ -130,7 +130,7 @@ def _facts(one: QueueStatus, place: int | None, now: float) -> dict[str, Any]:
         "weight": one.weight,
         "submitted": one.submitted,
         "waiting_s": None if waiting is None else round(waiting, 3),
-        "path": one.directory or None,
+        "path": without_passwords(one.directory) or None,
         "reason": one.reason or None,
     }
 

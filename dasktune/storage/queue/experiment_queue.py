@@ -111,7 +111,8 @@ class ExperimentQueue:
         """
         moment = datetime.fromtimestamp(submitted, timezone.utc)
         entry_id = f"{moment:%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:8]}"
-        self.storage.create(f"{entry_id}/tuner.pkl", pickled, durable=True)
+        # The client of a store repeats a write whose answer is lost, and finds the file.
+        self.storage.claim(f"{entry_id}/tuner.pkl", pickled, durable=True)
         values = {"name": name, "priority": priority, "weight": weight, "submitted": submitted}
         self._write(entry_id, "entry.json", {"kind": _KIND, "format": _FORMAT, **values})
         return entry_id

@@ -9,10 +9,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 import dasktune as tune
-from dasktune.errors import PreflightError, StorageError
+from dasktune.errors import ConfigError, PreflightError, StorageError
 from dasktune.sklearn.fits.search_experiment import InProcessTuner
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import read_journal
@@ -355,3 +356,42 @@ def test_an_experiment_that_other_users_can_change_is_not_restored(queue, tmp_pa
     os.chmod(place, 0o755)
     assert run_driver(queue, experiment) == 0
     assert experiment.state == "finished"
+
+
+# What the queue holds
+
+
+def test_a_queue_has_the_tuner_without_credentials(queue, tmp_path):
+    def train(config: dict[str, Any], bound: str) -> None:
+        tune.report({"bound": bound})
+
+    experiment = submit(
+        queue, tune.with_parameters(train, bound="bound text"), storage_options={"password": "hunter2"}
+    )
+    files = {path.name: path.read_bytes() for path in (tmp_path / "queue").rglob("*") if path.is_file()}
+    assert b"bound text" in files["tuner.pkl"]
+    assert [name for name, content in files.items() if b"hunter2" in content] == []
+    assert run_driver(queue, experiment) == 0
+
+
+def test_a_checkpoint_with_options_is_not_written_into_a_queue(queue):
+    store = fsspec.filesystem("memory", password="hunter2", skip_instance_cache=True)
+    store.pipe("/checkpoint/weights", b"1")
+    beginning = tune.Checkpoint("/checkpoint", store)
+    with pytest.raises(ConfigError, match="restore must have no storage options") as caught:
+        submit(queue, lambda config: None, restore=beginning)
+    assert "hunter2" not in str(caught.value)
+    assert queue.ids() == []
+
+
+def test_results_in_the_memory_of_a_driver_are_refused(queue):
+    with pytest.raises(ConfigError, match="storage_path must be visible to other processes"):
+        submit(queue, lambda config: None, storage_path="memory://results")
+
+
+def test_a_submission_reads_no_other_experiment(queue, monkeypatch):
+    def refuse(*_: Any) -> None:
+        raise AssertionError("it reads the queue")
+
+    monkeypatch.setattr(ExperimentQueue, "status", refuse)
+    assert submit(queue, lambda config: None).name == "run"

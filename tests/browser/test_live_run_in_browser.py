@@ -67,7 +67,7 @@ def go(browser, number):
     wait(
         browser,
         f"{MODELS} return found[0].tabs[arguments[1]].child.children.every("
-        "(card) => card.children.length > 0 && card.children[0].name !== 'coming')",
+        "(card) => !card.visible || (card.children.length > 0 && card.children[0].name !== 'coming'))",
         "Tabs",
         number,
     )

@@ -48,7 +48,8 @@ def test_nothing_that_users_named_is_run_by_the_live_pages(browser):
             wait(
                 browser,
                 f"{MODELS} return found[0].tabs[arguments[1]].child.children.every("
-                "(card) => !card.visible || (card.children.length > 0 && card.children[0].name !== 'coming'))",
+                "(card) => !card.visible"
+                " || (card.children.length > 0 && card.children[0].name !== 'coming'))",
                 "Tabs",
                 number,
             )

@@ -55,6 +55,7 @@ def assert_each_result_once(experiment: tune.QueuedExperiment) -> None:
     assert histories(experiment.result(timeout=0)) == [[1, 2, 3, 4]]
 
 
+@pytest.mark.slow
 def test_killed_drivers_and_a_killed_scheduler_cost_no_result(tmp_path: Path, fleet: Fleet):
     fleet.keep(1)
     experiments = [submit(tmp_path, f"run-{number}") for number in range(2)]
@@ -99,6 +100,7 @@ def test_experiments_start_by_class_and_one_that_cannot_start_blocks_none(tmp_pa
         assert_each_result_once(one)
 
 
+@pytest.mark.slow
 def test_the_end_of_a_runner_leaves_the_experiment_in_the_queue_and_cancel_ends_it(
     tmp_path: Path, fleet: Fleet
 ):

@@ -1,4 +1,4 @@
-"""The storages on which experiments are attacked; tests/component/storage/ has the real S3 as well."""
+"""The storages on which experiments are attacked; tests/component/storage/ has a real S3, too."""
 
 from __future__ import annotations
 

@@ -396,3 +396,19 @@ def test_what_a_failing_trial_still_says_is_kept_and_not_judged():
     assert lab.stop("enough") == []
     assert len(trial.history) == 2
     assert lab.stopper.shown == shown
+
+
+def test_more_failures_than_allowed_in_all_end_everything():
+    lab = Lab(max_total_failures=1)
+    first, second, good = lab.running(), lab.running(), lab.running()
+    lab.fail(first)
+    assert good.status is TrialStatus.RUNNING
+    lab.fail(second)
+    assert good.status is TrialStatus.STOPPING
+    reason = f"trials have failed more often than 1 times, {second.trial_id} the last of them"
+    assert lab.experiment.state.stop_reason == reason
+
+
+def test_an_event_of_another_kind_is_a_mistake_of_the_program():
+    with pytest.raises(TypeError, match="the experiment cannot handle object"):
+        Lab().handle(object())  # type: ignore[arg-type]

@@ -428,3 +428,8 @@ def test_a_state_without_rows_needs_the_journal_that_it_belongs_to():
     other = trial_from_state(state, lambda trial_id: History([{"training_iteration": 1}]))
     with pytest.raises(StorageError, match="has 1 results in the journal and had 2"):
         list(other.history)
+
+
+def test_without_streaming_a_trial_waits_at_every_result():
+    lab = Lab(streaming=False)
+    assert lab.grant(lab.add()).milestones == EVERY_RESULT

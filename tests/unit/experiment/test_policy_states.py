@@ -178,3 +178,12 @@ def test_a_damaged_state_of_several_stoppers_is_refused(state: Any):
     now = MaximumIterationStopper(9)
     with pytest.raises(StorageError, match=r"the state of .* is damaged"):
         load_stopper(now, class_names(now), state, then, [])
+
+
+def test_stoppers_in_another_order_keep_their_states():
+    kept, limit, then_kept = Fifth(), MaximumIterationStopper(9), Fifth()
+    then_kept.counts = {"other": 4}
+    then, now = CombinedStopper(MaximumIterationStopper(9), then_kept), CombinedStopper(kept, limit)
+    load_stopper(now, class_names(now), then.state_dict(), class_names(then), [three_results()])
+    assert kept.counts == {"other": 4}
+    assert limit.state_dict() == {"results": {}}

@@ -162,11 +162,14 @@ def test_a_clone_is_seen_from_its_checkpoint_on():
     assert situation.changes[-2] == Change(13 / 5, 0.7, pytest.approx(0.1), (0.25,))
 
 
-@pytest.mark.parametrize("metrics", [{}, {"training_iteration": 8, "score": nan}])
+@pytest.mark.parametrize("metrics", [None, {}, {"training_iteration": 8, "score": nan}])
 def test_a_clone_of_which_nobody_knows_what_it_was_is_seen_from_its_ranking_on(metrics: Any):
     crowd = thinking()
     [order] = crowd.answer(0.25)
-    crowd.exploit(order, **metrics)
+    if metrics is None:
+        crowd.scheduler.on_trial_exploit(crowd.trials["t3"], crowd.trials[order.donor])
+    else:
+        crowd.exploit(order, **metrics)
     before = len(crowd.scheduler.state_dict()["changes"])
     crowd.report(3, 20, 1.2)
     assert len(crowd.scheduler.state_dict()["changes"]) == before

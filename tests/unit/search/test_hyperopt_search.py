@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
@@ -93,3 +94,13 @@ def test_without_the_package_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "hyperopt", None)
     with pytest.raises(ImportError, match="pip install hyperopt"):
         HyperOptSearch()
+
+
+def test_a_restored_searcher_suggests_what_the_first_one_would():
+    searcher = made(n_initial_points=2)
+    for number in range(4):
+        config = searcher.suggest(f"t{number}")
+        searcher.on_trial_complete(f"t{number}", {"loss": config["x"]})
+    restored = made(n_initial_points=2)
+    restored.load_state_dict(json.loads(json.dumps(searcher.state_dict())))
+    assert restored.suggest("next") == searcher.suggest("next")

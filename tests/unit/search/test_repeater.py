@@ -45,6 +45,13 @@ class Telling(Searcher):
         return True
 
 
+class Stateful(Telling):
+    """Keeps the state that it was given."""
+
+    def load_state_dict(self, state):
+        self.state = state
+
+
 def suggested(repeater, names):
     return [repeater.suggest(name) for name in names]
 
@@ -229,3 +236,13 @@ def test_a_limit_may_count_trials_or_suggestions():
 def test_a_repeater_that_is_none_is_refused(arguments, message):
     with pytest.raises(ConfigError, match=message):
         Repeater(*arguments)
+
+
+def test_an_unfinished_group_is_completed_after_a_restore():
+    repeater = Repeater(Telling(), repeat=2)
+    [first] = suggested(repeater, "a")
+    restored = Repeater(Stateful(), repeat=2)
+    state = {**repeater.state_dict(), "searcher": {"told": 1}}
+    restored.load_state_dict(state)
+    assert restored.searcher.state == {"told": 1}
+    assert suggested(restored, "b") == [{**first, "__trial_index__": 1}]

@@ -325,3 +325,10 @@ def test_arguments_that_break_their_rule_are_refused(changes: dict[str, Any], ru
 def test_it_has_a_name():
     made = create_scheduler("pbt", hyperparam_mutations={"lr": [1, 2]})
     assert isinstance(made, PopulationBasedTraining)
+
+
+def test_a_trial_that_continues_its_own_checkpoint_is_no_clone():
+    crowd = Crowd()
+    before = crowd.scheduler.state_dict()
+    crowd.scheduler.on_trial_exploit(crowd.trials["t1"], crowd.trials["t1"])
+    assert crowd.scheduler.state_dict() == before

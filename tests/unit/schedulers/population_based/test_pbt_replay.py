@@ -94,3 +94,14 @@ def test_what_is_no_row_is_refused(tmp_path: Path, row: str):
 def test_a_file_that_cannot_be_read_is_refused(file: Any):
     with pytest.raises(ConfigError, match="policy_file must be a local file"):
         create_scheduler("pbt_replay", policy_file=file)
+
+
+def test_a_schedule_continues_where_it_was(tmp_path: Path):
+    scheduler, one = replay(tmp_path, ROWS), trial(lr=7)
+    scheduler.on_trial_add(one)
+    scheduler.on_trial_result(one, {"training_iteration": 5})
+    restored = PopulationBasedTrainingReplay(str(tmp_path / "policy.txt"))
+    restored.load_state_dict(json.loads(json.dumps(scheduler.state_dict())))
+    assert restored.next_milestones(one) == (Milestone("training_iteration", 8),)
+    with pytest.raises(ConfigError, match="num_samples must be 1"):
+        restored.on_trial_add(trial("second"))

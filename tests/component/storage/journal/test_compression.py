@@ -90,7 +90,7 @@ def test_complete_segments_are_compressed_and_read_as_before(local: Storage):
     assert [is_compressed(path) for path in large] == [True] * len(large)
     assert not is_compressed(newest)
     assert [gzip_or_plain(path) for path in complete[: len(plain)]] == plain
-    # The driver goes on writing, and so does its successor.
+    # The driver continues to write, and so does its successor.
     fill(writer, 900, 910)
     writer.close()
     write(local, 910, 920)

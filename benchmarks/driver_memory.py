@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,9 @@ def _row(trial: int, step: int) -> dict[str, Any]:
 
 
 class _Driver:
-    def __init__(self, experiment: ExperimentMachine, storage: Storage) -> None:
-        self.experiment, self.store = experiment, ExperimentStore(storage)
+    def __init__(self, experiment: ExperimentMachine, storage: Storage, *, compress: bool) -> None:
+        self.experiment = experiment
+        self.store = ExperimentStore(storage, compress_journal=compress)
 
     def handle(self, event: ExperimentEvent) -> None:
         handled = self.experiment.handle(event)
@@ -93,16 +95,16 @@ class _Driver:
         self.handle(event)
 
 
-def _measure(trials: int, results: int) -> Figures:
+def _measure(trials: int, results: int, *, compress: bool, read: bool) -> Figures:
     parts = (
         tune.TuneConfig(metric="loss", mode="min", num_samples=trials, seed=0),
-        tune.RunConfig(),
+        tune.RunConfig(compress_journal=compress),
         {"x": tune.uniform(0, 1)},
     )
     with tempfile.TemporaryDirectory(prefix="dasktune-bench-") as directory:
         storage = Storage(directory)
         setup_of(*parts).write(storage)
-        driver = _Driver(build_experiment(*parts), storage)
+        driver = _Driver(build_experiment(*parts), storage, compress=compress)
         names = [driver.start() for _ in range(trials)]
         driver.store.commit()
         before, begun = _resident(), time.process_time()
@@ -124,7 +126,8 @@ def _measure(trials: int, results: int) -> Figures:
             storage, tune_config=None, run_config=None, param_space=None, resume=ResumeConfig()
         )
         restore_s, begun = time.process_time() - begun, time.process_time()
-        found = sum(sum(1 for _ in trial.history) for trial in restored.experiment.trials.values())
+        count = _count_read if read else len
+        found = sum(count(trial.history) for trial in restored.experiment.trials.values())
         read_s = time.process_time() - begun
     if found != results // trials * trials:
         raise RuntimeError(f"{found} of {results} results were restored")
@@ -137,11 +140,17 @@ def _measure(trials: int, results: int) -> Figures:
         "snapshot_s": snapshot_s,
         "journal_mib": journal / _MIB,
         "restore_s": restore_s,
-        "read_all_s": read_s,
+        **({"read_all_s": read_s} if read else {}),
     }
 
 
-def driver_memory(trials: int = 1_000, results: int = 1_000_000) -> Figures:
+def _count_read(rows: Iterable[Any]) -> int:
+    return sum(1 for _ in rows)
+
+
+def driver_memory(
+    trials: int = 1_000, results: int = 1_000_000, *, compress: bool = False, read: bool = True
+) -> Figures:
     """Return the figures of one size, measured in a process of its own.
 
     Parameters
@@ -150,8 +159,13 @@ def driver_memory(trials: int = 1_000, results: int = 1_000_000) -> Figures:
         Number of trials, all of which report.
     results : int, default=1_000_000
         Number of results of all trials together.
+    compress : bool, default=False
+        Whether to compress the journal.
+    read : bool, default=True
+        Whether to read all results of the restored experiment, too.
     """
     command = [sys.executable, "-m", "benchmarks.driver_memory", "--one", str(trials), str(results)]
+    command += ["--compress"] * compress + ["--no-read"] * (not read)
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found: Figures = json.loads(done.stdout)
     return found
@@ -164,13 +178,16 @@ def main() -> None:
         "--results", type=int, nargs="+", default=[100_000, 1_000_000], help="results of all trials together"
     )
     parser.add_argument("--one", type=int, nargs=2, metavar=("TRIALS", "RESULTS"), help=argparse.SUPPRESS)
+    parser.add_argument("--compress", action="store_true", help="compress the journal")
+    parser.add_argument("--no-read", action="store_true", help="do not read all results at the end")
     arguments = parser.parse_args()
+    options = {"compress": arguments.compress, "read": not arguments.no_read}
     if arguments.one:
-        print(json.dumps(_measure(*arguments.one)))
+        print(json.dumps(_measure(*arguments.one, **options)))
         return
     for results in arguments.results:
         print(f"{results:,} results of {arguments.trials:,} trials")
-        for name, value in driver_memory(arguments.trials, results).items():
+        for name, value in driver_memory(arguments.trials, results, **options).items():
             print(f"  {name:18} {value:,.2f}")
 
 

@@ -140,9 +140,10 @@ def _history_state(history: History, *, rows: bool) -> dict[str, Any]:
 
 
 def _history(state: Mapping[str, Any], histories: StoredHistories | None, blocks: BlockStore) -> History:
+    trial_id: str = state["trial_id"]
     if "history" in state:
-        return History(state["history"], store=blocks)
-    trial_id, number, last = state["trial_id"], state["num_results"], state["last_result"]
+        return History(state["history"], store=blocks, owner=trial_id)
+    number, last = state["num_results"], state["last_result"]
     if type(number) is not int or number < 1:
         raise StorageError(f"num_results must be a whole number, at least 1, got {number!r:.80}")
     if histories is None:
@@ -157,7 +158,7 @@ def _history(state: Mapping[str, Any], histories: StoredHistories | None, blocks
             )
         return found
 
-    return History([last], store=blocks, stored=StoredRows(number - 1, read))
+    return History([last], store=blocks, stored=StoredRows(number - 1, read), owner=trial_id)
 
 
 def _record_state(record: CheckpointRecord | None) -> dict[str, Any] | None:

@@ -98,7 +98,7 @@ def new_trial(event: Suggested | TrialAddRequested, blocks: BlockStore = IN_MEMO
         config=event.config,
         resources=event.resources,
         pickled=event.pickled,
-        history=History(store=blocks),
+        history=History(store=blocks, owner=event.trial_id),
     )
     if isinstance(event, TrialAddRequested):
         trial.tag, trial.added = _ADDED, True
@@ -122,5 +122,5 @@ def reset_trial(trial: Trial, *, fresh: bool) -> None:
     trial.status_log = new_status_log()
     if fresh:
         trial.resources, trial.first_resources = trial.base_resources, None
-        trial.history, trial.errors = History(store=trial.history.store), []
+        trial.history, trial.errors = History(store=trial.history.store, owner=trial.trial_id), []
         trial.best_score, trial.started_at, trial.ancestry = None, None, ()

@@ -10,7 +10,6 @@ its place, and readers skip it as they skip the records of a superseded driver.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from dasktune.results.journal_trials import apply_records
 from dasktune.storage.checkpoints.checkpoint_store import MANIFEST_FILE
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal import compression
 from dasktune.storage.journal.columnar import count_rows, split_number
 from dasktune.storage.journal.journal_reader import (
     HOW_TO_REPAIR,
@@ -228,7 +228,10 @@ class _TolerantReader(JournalReader):
             for name in (segment_name(epoch, number) for number in found[epoch]):
                 with reading(name, self.storage):
                     content = self.storage.read_bytes(name)
-                count += sum(map(_rows_in, io.BytesIO(content)))
+                # Lines behind damage in a compressed segment cannot be read, and are not counted.
+                with suppress(StorageError):
+                    for line in compression.lines(name, content):
+                        count += _rows_in(line)
             count -= 1  # the header
         return count
 

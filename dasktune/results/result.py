@@ -21,6 +21,7 @@ from dasktune.trial.location import Location
 from dasktune.trial.metrics import Mode, flatten, score
 from dasktune.trial.nested_metrics import with_nested_names
 from dasktune.trial.retention import Retention
+from dasktune.trial.rows.trial_history import History
 from dasktune.trial.status import PublicStatus
 from dasktune.trial.trial import Trial
 
@@ -69,11 +70,11 @@ class Result:
         The trial's configuration.
     history : sequence of dict
         The reported results, flat (nested names joined by ``/``), one for each
-        ``training_iteration``. A sequence that is equal to a list of them: a list if the trial ran
-        in this experiment's driver and has fewer than 128, otherwise mostly an object that takes
-        less memory. After a restore, or from a path, it may be such an object with few results,
-        too, and reads older ones from the journal when they are needed. Where a list is required,
-        make one: ``json.dumps(list(result.history))``.
+        ``training_iteration``. Always an object of the same class, which takes little memory and
+        behaves as a list that is only read: it equals a list of the results, its slices are lists,
+        and it can be pickled. After a restore, or from a path, it reads older results from the
+        journal when they are needed. Where a list is required, make one:
+        ``json.dumps(list(result.history))``.
     status : PublicStatus
         The trial's status when the experiment ended.
     path : str
@@ -122,6 +123,10 @@ class Result:
     storage: Storage | None = None
     experiment_tag: str = ""
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.history, History):
+            object.__setattr__(self, "history", History(self.history, owner=self.trial_id))
+
     @classmethod
     def from_trial(
         cls,
@@ -135,7 +140,7 @@ class Result:
         return cls(
             trial_id=trial.trial_id,
             config=trial.config,
-            history=trial.history if trial.history.is_packed else list(trial.history),
+            history=trial.history,
             status=trial.public_status,
             path=path,
             error=_error_of(trial),

@@ -51,6 +51,7 @@ from dasktune.runner.ports import (
     TrialExecutor,
     dispatch,
 )
+from dasktune.runner.report_rates import ReportRates
 from dasktune.runner.snapshot_interval import SnapshotInterval
 from dasktune.runner.suggesting import Suggester
 from dasktune.trial.actions import Action, ContinueTraining, ExploitTrial
@@ -175,6 +176,7 @@ class TrialRunner:
         #: Whether the warning that everything waits for the user was logged.
         self._has_warned = False
         self._snapshot_interval = SnapshotInterval(checkpoint_period)
+        self._report_rates = ReportRates()
         #: The newest event of each incarnation since the last commit. Acknowledging it acknowledges
         #: those before it.
         self._unacknowledged: dict[tuple[str, int], TrialEvent] = {}
@@ -392,6 +394,10 @@ class TrialRunner:
         if not events:
             self.tick()
         self._commit()
+        trials, active = self.experiment.trials, self.experiment.trial_index.active
+        too_fast = self._report_rates.message(self._clock.now(), trials, active)
+        if too_fast:
+            logger.warning("%s", too_fast)
 
     def _note_capacity(self, event: ClusterChanged) -> None:
         """Record only total capacity: most schedulers need no more, and clusters may be large."""

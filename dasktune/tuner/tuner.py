@@ -553,7 +553,10 @@ class Tuner:
         self, storage: Storage, name: str, experiment: ExperimentMachine, lock: LeaderLock | None = None
     ) -> ExperimentStore:
         warn_if_exposed(storage)
-        store = ExperimentStore(storage.with_retry(self._run_config.storage_patience), lock)
+        config = self._run_config
+        store = ExperimentStore(
+            storage.with_retry(config.storage_patience), lock, compress_journal=config.compress_journal
+        )
         if self._session is not None:
             store.begin(after=self._session.end)
         else:

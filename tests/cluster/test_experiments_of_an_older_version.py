@@ -25,7 +25,12 @@ from distributed import LocalCluster
 from s3_kit import S3Server
 
 import dasktune as tune
+from dasktune.dashboard.model.load import load_projection
 from dasktune.errors import ConfigError
+from dasktune.results.journal_repair import diagnose_journal
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.compression import compress_file
+from dasktune.storage.journal.journal_reader import read_journal
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "dd8d971"
 
@@ -216,3 +221,20 @@ def test_a_search_refuses_other_arguments_than_it_had(tmp_path: Path):
     other = kit.tune_search(tmp_path, "run", resume=True).set_params(scheduler=None)
     with pytest.raises(ConfigError, match="scheduler must be the same"):
         other.fit(*kit.samples())
+
+
+def test_an_experiment_is_read_in_the_same_way_after_its_journal_was_compressed(tmp_path: Path):
+    path = copy("finished_pbt", tmp_path)
+    storage = Storage(str(path))
+    before, projection = found(path, kit.train), load_projection(storage)
+    records = list(read_journal(storage))
+    for segment in sorted((path / "journal").iterdir()):
+        assert compress_file(str(segment))
+        assert segment.read_bytes()[:2] == b"\x1f\x8b"
+    assert list(read_journal(storage)) == records
+    assert found(path, kit.train) == before
+    again = load_projection(storage)
+    assert again.counts == projection.counts
+    assert [one.config for one in again.trials] == [one.config for one in projection.trials]
+    diagnosis = diagnose_journal(storage)
+    assert (diagnosis.damages, diagnosis.total) == ([], len(records))

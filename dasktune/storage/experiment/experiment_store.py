@@ -72,6 +72,8 @@ class ExperimentStore:
     lock : LeaderLock, optional
         The lock that this driver holds. Checkpoints and snapshots are deleted only while it leads,
         and after it has lost the lead the background thread writes nothing more.
+    compress_journal : bool, default=False
+        Whether to compress the journal, as for :class:`JournalWriter`.
 
     Examples
     --------
@@ -98,8 +100,11 @@ class ExperimentStore:
     # - The background thread runs one job after the other, and appends to `_failed`, `_uncleaned`
     #   and `_unwritten`. The driver's thread reads them in `close`, after all jobs have ended.
 
-    def __init__(self, storage: Storage, lock: LeaderLock | None = None) -> None:
+    def __init__(
+        self, storage: Storage, lock: LeaderLock | None = None, *, compress_journal: bool = False
+    ) -> None:
         self.storage = storage
+        self._compress_journal = compress_journal
         self._lock = lock
         #: Storage for work that may fail: such work is tried once, and once more in `close`.
         self._without_retry = storage.with_retry(0.0)
@@ -203,7 +208,9 @@ class ExperimentStore:
         StorageError
             If another driver starts the same epoch at this moment.
         """
-        self._journal = JournalWriter(self.storage, next_epoch(self.storage), after=after)
+        self._journal = JournalWriter(
+            self.storage, next_epoch(self.storage), after=after, compress=self._compress_journal
+        )
         return self._journal.epoch
 
     @property

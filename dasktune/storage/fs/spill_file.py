@@ -4,6 +4,10 @@ The file is deleted while it is open, so that it is gone when the process ends, 
 It holds only what the journal has, too.
 """
 
+# A child process that was forked has the same open file. It may read what was written before the
+# fork: `pread` moves no common offset. If it wrote, it would overwrite what the parent writes at
+# the same place, so its own blocks stay in memory.
+
 from __future__ import annotations
 
 import logging
@@ -26,7 +30,8 @@ class SpillFile:
     """Keeps blocks in memory up to a limit, and further ones in a temporary file.
 
     One thread writes, and any thread may read. The directory is that of :mod:`tempfile`, which
-    ``TMPDIR`` changes. If the file cannot be written, the blocks stay in memory.
+    ``TMPDIR`` changes. If the file cannot be written, the blocks stay in memory, and the next
+    attempt follows when they have grown by `limit` again.
 
     Parameters
     ----------
@@ -41,11 +46,12 @@ class SpillFile:
     """
 
     def __init__(self, limit: int = _IN_MEMORY) -> None:
-        self._limit = limit
+        self._limit = self._step = limit
         self._size = 0
         self._descriptor = -1
         self._end = 0
-        self._has_failed = False
+        self._process = os.getpid()
+        self._has_warned = False
 
     def write(self, block: bytes) -> object:
         """Keep a block, and return a handle for :meth:`read`: the block, or its place in the file.
@@ -55,9 +61,8 @@ class SpillFile:
         block : bytes
             The block.
         """
-        if self._size + len(block) <= self._limit or self._has_failed:
-            self._size += len(block)
-            return block
+        if self._size + len(block) <= self._limit or self._process != os.getpid():
+            return self._keep(block)
         content = memoryview(_LENGTH.pack(len(block)) + block)
         try:
             self._open()
@@ -66,23 +71,34 @@ class SpillFile:
                 # One call writes at most 2 GiB, and may write less.
                 done += os.pwrite(self._descriptor, content[done:], self._end + done)
         except OSError as error:
-            self._has_failed = True
-            logger.warning(
-                "the driver cannot write older results into a temporary file in %s (%s) and keeps them in "
-                "memory. Set TMPDIR to a directory with room",
-                tempfile.gettempdir(),
-                error,
-            )
-            return block
+            self._note_failure(error)
+            return self._keep(block)
         handle, self._end = self._end, self._end + len(content)
         return handle
+
+    def _keep(self, block: bytes) -> bytes:
+        self._size += len(block)
+        return block
+
+    def _note_failure(self, error: OSError) -> None:
+        self._limit = self._size + self._step
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "the driver cannot write older results into a temporary file%s (%s) and keeps them in "
+                "memory. The journal has all of them. Set TMPDIR to a directory with room",
+                _directory(),
+                error,
+            )
 
     def _open(self) -> None:
         if self._descriptor < 0:
             # It has no name, or loses it at once, so it cannot outlive the process.
-            file = tempfile.TemporaryFile(prefix="dasktune-results-", buffering=0)  # noqa: SIM115
-            weakref.finalize(self, file.close)
-            self._descriptor = file.fileno()
+            with tempfile.TemporaryFile(prefix="dasktune-results-", buffering=0) as file:
+                self._descriptor = os.dup(file.fileno())
+            # Not at the end of the process: code that runs there may still read results, and the
+            # system closes the file anyway.
+            weakref.finalize(self, os.close, self._descriptor).atexit = False
 
     def read(self, handle: Any) -> bytes:
         """Return a block.
@@ -112,3 +128,10 @@ class SpillFile:
             parts.append(part)
             start, length = start + len(part), length - len(part)
         return b"".join(parts)
+
+
+def _directory() -> str:
+    try:
+        return f" in {tempfile.gettempdir()}"
+    except OSError:  # no directory can be written, which the error says, too
+        return ""

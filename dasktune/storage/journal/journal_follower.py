@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal import compression
 from dasktune.storage.journal.journal_reader import JournalReader
 from dasktune.storage.journal.segments import DIRECTORY, segment_name, segments
 
@@ -32,8 +33,8 @@ class JournalFollower(JournalReader):
         super().__init__(storage)
         #: The last segment that was read, and the number of bytes of it that were read.
         self._segment, self._offset = "", 0
-        #: Bytes read so far, and the journal's size in bytes when reading began.
-        self._read = self._total = 0
+        #: Bytes of files read so far, and the journal's size in bytes when reading began.
+        self._read, self._total = 0.0, 0
 
     @property
     def share(self) -> float | None:
@@ -57,7 +58,7 @@ class JournalFollower(JournalReader):
             return False, self._read_on(found.get(newest, []))
         continues = before.epoch > 0 and self._header(newest).after == before
         if not continues:
-            self._read, self._total = 0, self._size_of_all()
+            self._read, self._total = 0.0, self._size_of_all()
         self.start = before.position if continues else 0
         return not continues, iter(self)
 
@@ -72,7 +73,7 @@ class JournalFollower(JournalReader):
         if name != self._segment:
             self._segment, self._offset = name, 0
         self._offset += len(line)
-        self._read += len(line)
+        self._read += len(line) * self._file_share
 
     def _size_of_all(self) -> int:
         """Return the size of all segments in bytes; 0 if the store does not report it."""
@@ -98,8 +99,12 @@ class JournalFollower(JournalReader):
         """
         if begin and not self.storage.is_local:
             return []  # objects do not grow
-        with reading(name, self.storage), self.storage.open_read(name) as stream:
+        # The segment may have been compressed since the last poll: `begin` counts bytes of lines.
+        with reading(name, self.storage), self.storage.open_read(name) as file:
             if begin:
+                stream = compression.open_lines(file)
                 stream.seek(begin)
-            content = stream.read()
-        return [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
+                found: Iterable[bytes] = stream.read().splitlines(keepends=True)
+            else:
+                found = compression.lines(name, file.read())
+            return [line for line in found if line.endswith(b"\n")]

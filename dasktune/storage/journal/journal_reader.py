@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Generic, TypeVar
@@ -12,6 +11,7 @@ from dasktune.storage.fs import filesystem
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.retry import is_transient
 from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal import compression
 from dasktune.storage.journal.columnar import count_rows, read_rows, split_number
 from dasktune.storage.journal.segments import DIRECTORY, Header, JournalEnd, segment_name, segments
 from dasktune.trial.checkpoint_record import CheckpointRecord
@@ -120,6 +120,8 @@ class JournalReader:
         self.start = start
         self._epoch_number = self._records = self._size = self._position = 0
         self._identity = ""
+        #: Bytes of the current segment's file relative to those of its lines.
+        self._file_share = 1.0
         #: Ids of trials that were checked.
         self._trials: set[str] = set()
         #: The number of the last message of each start of a trial, in lines without a number.
@@ -226,7 +228,7 @@ class JournalReader:
     def _first_line(self, epoch: int) -> bytes:
         with self.storage.open_read(segment_name(epoch, 0)) as stream:
             # A header is short, and the segment may be long.
-            return stream.read(_HEADER).partition(b"\n")[0]
+            return compression.beginning(stream.read(_HEADER)).partition(b"\n")[0]
 
     def _epoch(
         self, header: Header, sequences: list[int], limit: JournalEnd | None
@@ -358,8 +360,8 @@ class JournalReader:
             with reading(f"{names[0]} and what follows", self.storage):
                 contents = self._ahead.read(names)
             for name, content in zip(names, contents, strict=True):
-                # A list of all lines could take many times the memory of the file.
-                for number, line in enumerate(io.BytesIO(content), 1):
+                self._file_share = compression.share_of_lines(content)
+                for number, line in enumerate(compression.lines(name, content), 1):
                     if line.endswith(b"\n"):
                         yield name, number, line
                     elif name != last:

@@ -45,6 +45,7 @@ from dasktune.storage.fs.retry import RetrySchedule, warn_of_outage
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.fs.streams import Call
 from dasktune.storage.journal.columnar import can_pack_columns, count_rows, lines_of, numbered
+from dasktune.storage.journal.compression import SegmentCompressor, compressed
 from dasktune.storage.journal.journal_reader import JournalReader, read_journal
 from dasktune.storage.journal.json_lines import encode
 from dasktune.storage.journal.segments import (
@@ -104,6 +105,9 @@ class JournalWriter:
         :mod:`time`.
     limits : JournalLimits, optional
         Sizes of segments, writes and the backlog.
+    compress : bool, default=False
+        Whether to compress objects before they are put, and segments on a disk when they are
+        complete, also those of earlier drivers.
     cuts : bool, default=False
         Whether epochs between `after` and this one may exist. Their records are then no longer part
         of the history: this is how a damaged journal is repaired. A driver must never do it.
@@ -134,6 +138,7 @@ class JournalWriter:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         limits: JournalLimits | None = None,
+        compress: bool = False,
         cuts: bool = False,
     ) -> None:
         end = _read_to_end(storage) if after is None else after
@@ -168,9 +173,9 @@ class JournalWriter:
                 "Only one driver may lead an experiment: stop this one or the other one."
             ) from None
         self._segments: _Segments = (
-            _LocalSegments(storage, epoch, len(header), clock, self._limits.segment_size)
+            _LocalSegments(storage, epoch, len(header), clock, self._limits.segment_size, compress=compress)
             if storage.is_local
-            else _ObjectSegments(storage, epoch, clock)
+            else _ObjectSegments(storage, epoch, clock, compress=compress)
         )
 
     def append(self, record: Mapping[str, Any]) -> int:
@@ -357,6 +362,16 @@ def _sync_last_segment(storage: Storage, epoch: int) -> None:
         raise StorageError(f"cannot sync the journal of {storage}: {error!r}") from error
 
 
+def _complete_segments(storage: Storage, epoch: int) -> list[str]:
+    """Return the paths of the segments of earlier epochs, the oldest first."""
+    return [
+        storage.inside(segment_name(one, number))
+        for one, numbers in segments(storage).items()
+        if one < epoch
+        for number in numbers
+    ]
+
+
 def _read_to_end(storage: Storage) -> JournalEnd:
     reader = JournalReader(storage)
     for _ in reader:
@@ -384,13 +399,21 @@ class _LocalSegments:
     """Appends to an open file; the operating system has the bytes when `write` returns."""
 
     def __init__(
-        self, storage: Storage, epoch: int, size: int, clock: Callable[[], float], segment_size: int
+        self,
+        storage: Storage,
+        epoch: int,
+        size: int,
+        clock: Callable[[], float],
+        segment_size: int,
+        *,
+        compress: bool,
     ) -> None:
         self._storage, self._epoch, self._clock = storage, epoch, clock
         self._sequence, self._size = 0, size
         self._segment_size = segment_size
         self._descriptor = os.open(storage.path(segment_name(epoch, 0)), os.O_WRONLY)
         self._synced, self._synced_at = size, clock()
+        self._compressor = SegmentCompressor(_complete_segments(storage, epoch)) if compress else None
 
     def due(self, size: int) -> bool:
         return size > 0 or self._must_sync()
@@ -424,8 +447,12 @@ class _LocalSegments:
         self._sequence += 1
         os.close(old)
         local_files.sync_directory(os.path.dirname(path))
+        if self._compressor is not None:
+            self._compressor.add(self._storage.path(segment_name(self._epoch, self._sequence - 1)))
 
     def close(self) -> None:
+        if self._compressor is not None:
+            self._compressor.close()
         if self._descriptor >= 0:
             self._sync()
             os.close(self._descriptor)
@@ -435,7 +462,8 @@ class _LocalSegments:
 class _ObjectSegments:
     """Puts one object after another, each in a thread."""
 
-    def __init__(self, storage: Storage, epoch: int, clock: Callable[[], float]) -> None:
+    def __init__(self, storage: Storage, epoch: int, clock: Callable[[], float], *, compress: bool) -> None:
+        self._compress = compress
         # Without retries here: the writer retries, and the driver works between two attempts.
         self._storage, self._epoch, self._clock = storage.with_retry(0.0), epoch, clock
         self._sequence = 0
@@ -449,7 +477,7 @@ class _ObjectSegments:
         if self._put is None:
             # An object whose put failed may exist: it is claimed again with the same content.
             name = segment_name(self._epoch, self._sequence + 1)
-            self._put = Call(partial(self._storage.claim, name, data))
+            self._put = Call(partial(self._claim, name, data))
         if not self._put.wait(timeout):
             return False
         put, self._put = self._put, None
@@ -457,6 +485,10 @@ class _ObjectSegments:
         put.result()
         self._sequence += 1
         return True
+
+    def _claim(self, name: str, data: bytes) -> None:
+        # Equal data give equal objects, so a retry recognises its own object.
+        self._storage.claim(name, compressed(data) if self._compress else data)
 
     def close(self) -> None:
         """Do nothing: no file is open."""

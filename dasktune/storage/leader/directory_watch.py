@@ -10,6 +10,7 @@ import errno
 import os
 from typing import Final
 
+from dasktune.errors import StorageError
 from dasktune.storage.fs.storage import Storage
 
 __all__ = ["DirectoryWatch"]
@@ -52,6 +53,7 @@ class DirectoryWatch:
         """
         if not self._storage.is_local:
             return ""
+        self._forget_complete_segment()
         top = self._storage.path()
         for path, descriptor in self._open.items():
             if not _is_same(path, descriptor, follow=path == top):
@@ -73,10 +75,26 @@ class DirectoryWatch:
             with contextlib.suppress(FileNotFoundError):
                 self._open[path] = os.open(path, os.O_RDONLY | os.O_NONBLOCK | flags)
 
-    def _watch_newest_segment(self) -> None:
+    def _newest_segment(self) -> str:
         # Only this one is written. The names sort by epoch and number.
         names = [name for name in self._storage.names("journal") if name.endswith(".jsonl")]
-        newest = self._storage.path("journal", max(names)) if names else ""
+        return self._storage.path("journal", max(names)) if names else ""
+
+    def _forget_complete_segment(self) -> None:
+        """Stop watching the segment if there is a newer one.
+
+        It may be replaced by a compressed one then. If it is still the newest, its replacement is
+        found by the check that follows. If a newer one comes between this call and the check, the
+        older one is not compressed so soon: the driver begins a segment and only then hands the
+        older one to the thread, which has to write and sync the compressed file first.
+        """
+        # A link in place of the directory is refused here, and found by the check that follows.
+        with contextlib.suppress(StorageError):
+            if self._segment in self._open and self._newest_segment() > self._segment:
+                os.close(self._open.pop(self._segment))
+
+    def _watch_newest_segment(self) -> None:
+        newest = self._newest_segment()
         if newest != self._segment:
             if self._segment in self._open:
                 os.close(self._open.pop(self._segment))

@@ -22,7 +22,13 @@ from typing import Any, Final, NamedTuple, overload
 
 from dasktune.errors import StorageError
 from dasktune.trial.result_keys import TRAINING_ITERATION
-from dasktune.trial.rows.row_blocks import IN_MEMORY, BlockStore, pack_rows, unpack_rows
+from dasktune.trial.rows.row_blocks import (
+    IN_MEMORY,
+    BlockStore,
+    UnreadableValue,
+    pack_rows,
+    unpack_rows,
+)
 
 __all__ = ["BLOCK_ROWS", "History", "StoredRows"]
 
@@ -65,7 +71,10 @@ class _Parts(NamedTuple):
 
 
 class History(Sequence[Row]):
-    """The results of one trial, oldest first: a sequence that is equal to a list of its rows.
+    """The results of one trial, oldest first: a sequence that behaves as a list of its rows.
+
+    It equals such a list, and so does its ``repr``; slices, sums and copies are lists. It has no
+    methods of a list that change it. A pickle of it has all rows.
 
     Parameters
     ----------
@@ -75,6 +84,8 @@ class History(Sequence[Row]):
         Keeps the blocks of older rows.
     stored : StoredRows, optional
         Rows before `rows`, which must not be empty then.
+    owner : str, default=""
+        The ID of the trial, for messages.
 
     Examples
     --------
@@ -86,12 +97,18 @@ class History(Sequence[Row]):
     True
     """
 
-    __slots__ = ("_newest", "_parts", "_unpacked", "store")
+    __slots__ = ("_newest", "_parts", "_unpacked", "owner", "store")
 
     def __init__(
-        self, rows: Iterable[Row] = (), *, store: BlockStore = IN_MEMORY, stored: StoredRows | None = None
+        self,
+        rows: Iterable[Row] = (),
+        *,
+        store: BlockStore = IN_MEMORY,
+        stored: StoredRows | None = None,
+        owner: str = "",
     ) -> None:
         self.store = store
+        self.owner = owner
         #: The last member of `_parts`, where most calls find all that they need.
         self._newest: list[Row] = []
         self._parts = _Parts(stored or StoredRows(0, History), [], 0, self._newest, None)
@@ -135,7 +152,7 @@ class History(Sequence[Row]):
             if len(self) > len(newest):
                 again = self._parts.recomputed
                 if again is None:
-                    again = History(store=self.store)
+                    again = self._like()
                     self._set(self._parts._replace(recomputed=again))
                 again.append(row)
             return False
@@ -153,39 +170,50 @@ class History(Sequence[Row]):
             The last ``training_iteration`` that stays.
         """
         # Other threads may read the history meanwhile: it changes only at the end, in one step, and
-        # not at all if reading an older row fails.
-        stored, blocks, number, newest, recomputed = self._parts
-        rows = _up_to(newest, iteration)
-        if not rows and len(self) > len(newest):
-            again = self._recomputed_rows()
-            while not rows and number:
-                number -= 1
-                rows = _up_to(self._current(self._block(blocks[number]), again), iteration)
-            if not rows and stored.count:
-                self._set(self._cut_stored(stored, iteration, again))
-                return
-            # A new list: a reader may still use the old one, which must only grow.
-            blocks = blocks[:number]
-            recomputed = self._recomputed_before(rows)
-        self._set(_Parts(stored, blocks, number, rows, recomputed if rows else None))
+        # not at all if reading an older row raises an unexpected error.
+        parts = self._parts
+        rows = _up_to(parts.newest, iteration)
+        if not rows and len(self) > len(parts.newest):
+            try:
+                self._set(self._cut_older(parts, iteration))
+            except StorageError as error:
+                # The trial does not need these rows to continue, so its experiment continues, too.
+                logger.warning(
+                    "%s goes back to iteration %d and loses its older results, which cannot be read: %s",
+                    self._name,
+                    iteration,
+                    error,
+                )
+                self._set(self._like()._parts)
+            return
+        self._set(parts._replace(newest=rows, recomputed=parts.recomputed if rows else None))
+
+    def _cut_older(self, parts: _Parts, iteration: int) -> _Parts:
+        """Return the rows up to an iteration that precedes the newest rows."""
+        stored, blocks, number, _, _ = parts
+        again = self._recomputed_rows()
+        rows: list[Row] = []
+        while not rows and number:
+            number -= 1
+            rows = _up_to(self._current(self._block(blocks[number])[0], again), iteration)
+        if not rows and stored.count:
+            return self._cut_stored(stored, iteration, again)
+        # A new list: a reader may still use the old one, which must only grow.
+        recomputed = self._recomputed_before(rows)
+        return _Parts(stored, blocks[:number], number, rows, recomputed if rows else None)
 
     def _cut_stored(self, stored: StoredRows, iteration: int, again: Mapping[int, Row]) -> _Parts:
-        """Return the stored rows up to an iteration, packed; no rows if they cannot be read."""
+        """Return the stored rows up to an iteration, packed."""
         # A trial seldom goes back so far.
-        loaded = History(store=self.store)
-        try:
-            for row in islice(stored.read(), stored.count):
-                loaded.append(again.get(int(row[TRAINING_ITERATION]), row) if again else row)
-        except StorageError as error:
-            # The trial does not need these rows to continue, so its experiment continues, too.
-            logger.warning(
-                "a trial goes back to iteration %d and loses its older results, which cannot be read: %s",
-                iteration,
-                error,
-            )
-            return History(store=self.store)._parts
+        loaded = self._like()
+        for row in islice(stored.read(), stored.count):
+            loaded.append(again.get(int(row[TRAINING_ITERATION]), row) if again else row)
         loaded.cut_back(iteration)
         return loaded._parts
+
+    def _like(self, rows: Iterable[Row] = ()) -> History:
+        """Return a history of the same trial with other rows."""
+        return History(rows, store=self.store, owner=self.owner)
 
     def _recomputed_before(self, rows: list[Row]) -> History | None:
         """Return the recomputed rows that are older than the first of these rows."""
@@ -194,7 +222,7 @@ class History(Sequence[Row]):
             return None
         first = int(rows[0][TRAINING_ITERATION])
         older = (row for row in before if int(row[TRAINING_ITERATION]) < first)
-        return History(older, store=self.store)
+        return self._like(older)
 
     def _pack(self) -> None:
         stored, blocks, number, newest, recomputed = self._parts
@@ -219,9 +247,8 @@ class History(Sequence[Row]):
         return self._newest.copy()
 
     @property
-    def is_packed(self) -> bool:
-        """Whether not all rows are in memory as they came."""
-        return len(self) > len(self._newest)
+    def _name(self) -> str:
+        return f"trial {self.owner}" if self.owner else "a trial"
 
     def __len__(self) -> int:
         stored, _, number, newest, _ = self._parts
@@ -252,9 +279,8 @@ class History(Sequence[Row]):
         at = range(older + len(newest))[index]
         if at >= older:
             return newest[at - older]
-        at -= parts.stored.count
         stored = parts.stored
-        row = stored.read()[at + stored.count] if at < 0 else self._row(parts.blocks, at)
+        row = stored.read()[at] if at < stored.count else self._row(parts.blocks, at - stored.count, at)
         return self._current([row])[0]
 
     def __iter__(self) -> Iterator[Row]:
@@ -286,8 +312,12 @@ class History(Sequence[Row]):
         if at < number:
             recomputed = self._recomputed_rows()
             for one in range(at, number):
-                rows = self._block(blocks[one])[skip:]
-                yield from self._current(rows, recomputed) if recomputed else rows
+                rows, unreadable = self._block(blocks[one])
+                if unreadable:
+                    yield from self._checked(rows, skip, stored.count + one * BLOCK_ROWS, recomputed)
+                else:
+                    rows = rows[skip:]
+                    yield from self._current(rows, recomputed) if recomputed else rows
                 skip = 0
             at, skip = number, 0
         yield from newest[(at - number) * BLOCK_ROWS + skip :]
@@ -297,24 +327,54 @@ class History(Sequence[Row]):
         stored, blocks, number, _, _ = parts
         yield from reversed(newest)
         recomputed = self._recomputed_rows() if number or stored.count else {}
-        for at in reversed(range(number)):
-            yield from reversed(self._current(self._block(blocks[at]), recomputed))
+        for one in reversed(range(number)):
+            rows, unreadable = self._block(blocks[one])
+            for at in reversed(range(len(rows))) if unreadable else ():
+                self._check(rows[at], stored.count + one * BLOCK_ROWS + at, recomputed)
+            yield from reversed(self._current(rows, recomputed))
         if stored.count:
             found = stored.read()
             for row in islice(reversed(found), len(found) - stored.count, None):
                 yield recomputed.get(int(row[TRAINING_ITERATION]), row) if recomputed else row
 
-    def _row(self, blocks: list[Any], at: int) -> Row:
+    def _row(self, blocks: list[Any], at: int, index: int) -> Row:
         """Return a row of the blocks; the block stays unpacked for the next call."""
         number, place = divmod(at, BLOCK_ROWS)
         whose, which, rows = self._unpacked
         if whose is not blocks or which != number:
-            rows = self._block(blocks[number])
+            rows, _ = self._block(blocks[number])
             self._unpacked = blocks, number, rows
+        self._check(rows[place], index, self._recomputed_rows())
         return rows[place]
 
-    def _block(self, block: Any) -> list[Row]:
-        return block if isinstance(block, list) else unpack_rows(self.store.read(block))
+    def _block(self, block: Any) -> tuple[list[Row], list[int]]:
+        """Return the rows of a block, and the indices of those with values that are unreadable."""
+        if isinstance(block, list):
+            return block, []
+        try:
+            return unpack_rows(self.store.read(block))
+        except OSError as error:
+            raise StorageError(
+                f"older results of {self._name} cannot be read from the driver's temporary file: {error}. "
+                "The experiment's journal has all of them: Result.from_path(...) reads them from there"
+            ) from error
+
+    def _checked(
+        self, rows: list[Row], skip: int, first: int, recomputed: Mapping[int, Row]
+    ) -> Iterator[Row]:
+        for at, row in enumerate(rows[skip:], skip):
+            self._check(row, first + at, recomputed)
+            yield recomputed.get(int(row[TRAINING_ITERATION]), row)
+
+    def _check(self, row: Row, index: int, recomputed: Mapping[int, Row]) -> None:
+        """Refuse a row with a value that cannot be unpickled, unless the row was recomputed."""
+        for name, value in row.items():
+            if isinstance(value, UnreadableValue) and int(row[TRAINING_ITERATION]) not in recomputed:
+                raise StorageError(
+                    f"metric {name!r} of result {index} (training_iteration {row[TRAINING_ITERATION]}) of "
+                    f"{self._name} can no longer be unpickled: {value.error}. All other results can be read: "
+                    f"history[:{index}] and history[{index + 1}:]"
+                )
 
     def _recomputed_rows(self) -> Mapping[int, Row]:
         again = self._parts.recomputed
@@ -332,11 +392,28 @@ class History(Sequence[Row]):
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __add__(self, other: Sequence[Row]) -> list[Row]:
+        if not isinstance(other, History | list):
+            return NotImplemented
+        return [*self, *other]
+
+    def __radd__(self, other: list[Row]) -> list[Row]:
+        other_rows: object = other
+        return [*other, *self] if isinstance(other_rows, list) else NotImplemented
+
+    def copy(self) -> list[Row]:
+        """Return all rows as a new list."""
+        return list(self)
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return list, (list(self),)
+        return _history_of, (list(self), self.owner)
 
     def __repr__(self) -> str:
         return repr(list(self))
+
+
+def _history_of(rows: list[Row], owner: str) -> History:
+    return History(rows, owner=owner)
 
 
 def _up_to(rows: list[Row], iteration: int) -> list[Row]:

@@ -353,10 +353,23 @@ def test_a_restored_grid_reads_the_journal_for_the_best_result_only_if_the_scope
     assert reads == []
     assert results.get_best_result(scope="avg").trial_id == "b"
     assert reads == [0.5, 0.25]
-    # Few results, and nevertheless no list, which `json` requires.
     history = results[0].history
-    assert not isinstance(history, list)
     assert json.loads(json.dumps(list(history))) == history
+
+
+@pytest.mark.parametrize("count", [0, 1, 127, 128, 500])
+def test_the_history_of_a_result_has_one_type_however_many_results_there_are(count: int):
+    rows = [{"loss": 1 / step, "training_iteration": step} for step in range(1, count + 1)]
+    ran, restored = trial("a"), trial("b")
+    ran.history = History(rows)
+    restored.history = History(rows[-1:], stored=StoredRows(max(count - 1, 0), lambda: History(rows)))
+    given = Result(
+        trial_id="c", config={}, history=rows, status=PublicStatus.RUNNING, path="", load_checkpoint=print
+    )
+    for result in (*grid(ran, restored), given, pickle.loads(pickle.dumps(given))):
+        assert type(result.history) is History
+        assert result.history == rows
+        assert len(result.metrics_dataframe) == count
 
 
 def test_the_repr_of_many_trials_is_short():

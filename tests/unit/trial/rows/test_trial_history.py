@@ -97,14 +97,13 @@ def test_only_the_newest_rows_stay_as_they_came():
     kept = [one is other for one, other in zip(history, rows, strict=True)]
     assert kept.count(True) < 2 * BLOCK_ROWS
     assert kept[-BLOCK_ROWS:] == [True] * BLOCK_ROWS
-    assert history.is_packed
+    assert len(history) > len(history.newest)
     assert history == rows
 
 
 def test_a_short_history_is_not_packed():
     history = long(2 * BLOCK_ROWS - 1)
-    assert not history.is_packed
-    assert not long(0).is_packed
+    assert len(history) == len(history.newest)
 
 
 def test_rows_that_cannot_be_packed_stay_as_they_are():
@@ -207,23 +206,121 @@ def test_a_history_equals_lists_and_histories_of_the_same_rows_only():
     assert history != list(history)[1:]
     assert history != tuple(history)
     assert repr(history) == repr(list(history))
-    assert pickle.loads(pickle.dumps(history)) == list(history)
+    again = pickle.loads(pickle.dumps(history))
+    assert type(again) is History
+    assert again == list(history)
     with pytest.raises(TypeError, match="unhashable"):
         hash(history)
 
 
+def test_sums_and_copies_of_a_history_are_lists():
+    history, rows = long(), list(long())
+    more, none = [row(0)], list[Any]()
+    assert history + more == [*rows, row(0)]
+    assert more + history == [row(0), *rows]
+    assert history + history == rows * 2
+    assert history.copy() == rows
+    assert {type(one) for one in (history.copy(), history + none, none + history, history[:2])} == {list}
+    for other in ((), None):
+        with pytest.raises(TypeError):
+            history + other
+        with pytest.raises(TypeError):
+            other + history
+
+
+class Store:
+    def __init__(self) -> None:
+        self.blocks: dict[int, bytes] = {}
+
+    def write(self, block: bytes) -> object:
+        self.blocks[len(self.blocks)] = block
+        return len(self.blocks) - 1
+
+    def read(self, handle: Any) -> bytes:
+        if handle not in self.blocks:
+            raise OSError("the disk is gone")
+        return self.blocks[handle]
+
+
+def test_an_error_of_the_store_names_the_trial_and_what_has_its_results():
+    store = Store()
+    history = History(map(row, range(1, 5 * BLOCK_ROWS + 1)), store=store, owner="b1")
+    del store.blocks[1]
+    with pytest.raises(StorageError, match=r"results of trial b1 cannot be read.*disk is gone.*journal has"):
+        list(history)
+    # The other blocks can be read.
+    assert history[:BLOCK_ROWS] + history[2 * BLOCK_ROWS :] == [
+        row(number) for number in range(1, 5 * BLOCK_ROWS + 1) if (number - 1) // BLOCK_ROWS != 1
+    ]
+
+
+def test_a_trial_that_goes_back_to_a_block_that_cannot_be_read_continues(
+    caplog: pytest.LogCaptureFixture,
+):
+    store = Store()
+    history = History(map(row, range(1, 5 * BLOCK_ROWS + 1)), store=store, owner="b1")
+    store.blocks.clear()
+    history.cut_back(BLOCK_ROWS)
+    assert "trial b1 goes back to iteration 64 and loses its older results" in caplog.text
+    assert history == []
+    assert history.record(row(BLOCK_ROWS + 1))
+
+
+class Fragile:
+    """Its objects can be unpickled as long as `intact` is true."""
+
+    intact = True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Fragile._made, ()
+
+    @staticmethod
+    def _made() -> Fragile:
+        if not Fragile.intact:
+            raise ValueError("the device is gone")
+        return Fragile()
+
+
+def test_a_value_that_can_no_longer_be_unpickled_is_named_and_costs_no_other_row(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    rows = [row(number) for number in range(1, 5 * BLOCK_ROWS + 1)]
+    rows[10]["net"] = Fragile()
+    history = History(rows, owner="b1")
+    assert isinstance(history[10]["net"], Fragile)
+    monkeypatch.setattr(Fragile, "intact", False)
+    named = (
+        r"metric 'net' of result 10 \(training_iteration 11\) of trial b1 .*ValueError: the device is gone"
+    )
+    history[70]  # another block is unpacked now
+    for read in (list, lambda rows: rows[10], lambda rows: list(reversed(rows)), lambda rows: rows[5:12]):
+        with pytest.raises(StorageError, match=named):
+            read(history)
+    assert history[:10] + history[11:] == rows[:10] + rows[11:]
+    assert history[9], history[11] == (rows[9], rows[11])
+    # A result that was computed again replaces the one that cannot be read.
+    assert not history.record(row(11, 7))
+    assert history == [*rows[:10], row(11, 7), *rows[11:]]
+    assert list(reversed(history)) == list(history)[::-1]
+
+
+def test_a_trial_goes_back_to_rows_with_a_value_that_can_no_longer_be_unpickled(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    rows = [row(number) for number in range(1, 5 * BLOCK_ROWS + 1)]
+    rows[10]["net"] = Fragile()
+    history = History(rows)
+    monkeypatch.setattr(Fragile, "intact", False)
+    history.cut_back(20)
+    assert numbers(history[:10]) == list(range(1, 11))
+    # The value is packed and unpacked once more, and named as before.
+    for number in range(21, 5 * BLOCK_ROWS):
+        history.record(row(number))
+    with pytest.raises(StorageError, match=r"metric 'net' of result 10 .*of a trial.*device is gone"):
+        history[10]
+
+
 def test_its_blocks_go_to_the_store():
-    class Store:
-        def __init__(self) -> None:
-            self.blocks: dict[int, bytes] = {}
-
-        def write(self, block: bytes) -> object:
-            self.blocks[len(self.blocks)] = block
-            return len(self.blocks) - 1
-
-        def read(self, handle: Any) -> bytes:
-            return self.blocks[handle]
-
     store = Store()
     history = History(map(row, range(1, 10 * BLOCK_ROWS + 1)), store=store)
     assert len(store.blocks) == 9

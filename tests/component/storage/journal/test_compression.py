@@ -1,0 +1,291 @@
+from __future__ import annotations
+
+import gzip
+import logging
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dasktune.errors import StorageError
+from dasktune.results.journal_repair import diagnose_journal
+from dasktune.storage.fs import local_files
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal import compression
+from dasktune.storage.journal.journal_follower import JournalFollower
+from dasktune.storage.journal.journal_writer import (
+    JournalLimits,
+    JournalReader,
+    JournalWriter,
+    next_epoch,
+    read_journal,
+)
+from dasktune.storage.journal.segments import segment_name
+from dasktune.storage.leader.directory_watch import DirectoryWatch
+
+SMALL = JournalLimits(segment_size=5_000)
+
+
+def fill(writer: JournalWriter, first: int, last: int) -> None:
+    for number in range(first, last):
+        writer.append({"event": "TimePassed", "n": number, "time": 0.25, "text": "the same in each record"})
+        writer.commit()
+
+
+def numbers(storage: Storage, start: int = 0) -> list[int]:
+    return [record["n"] for record in read_journal(storage, start=start)]
+
+
+def write(storage: Storage, first: int, last: int, *, compress: bool = False) -> None:
+    writer = JournalWriter(storage, next_epoch(storage), limits=SMALL, compress=compress)
+    fill(writer, first, last)
+    writer.close()
+
+
+def paths(storage: Storage) -> list[Path]:
+    return [Path(storage.path("journal", name)) for name in sorted(storage.names("journal"))]
+
+
+def is_compressed(path: Path) -> bool:
+    return path.read_bytes()[:2] == b"\x1f\x8b"
+
+
+def gzip_or_plain(path: Path) -> bytes:
+    return gzip.decompress(path.read_bytes()) if is_compressed(path) else path.read_bytes()
+
+
+def wait_for(compressor: compression.SegmentCompressor, path: Path) -> None:
+    """Wait until a segment that is added now is compressed, and so all before it."""
+    done = threading.Event()
+    replace = os.replace
+
+    def note(source: str, target: str) -> None:
+        replace(source, target)
+        if target == str(path):
+            done.set()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "replace", note)
+        compressor.add(str(path))
+        assert done.wait(60)
+
+
+def test_complete_segments_are_compressed_and_read_as_before(local: Storage):
+    write(local, 0, 500)
+    plain = [path.read_bytes() for path in paths(local)]
+    assert len(plain) > 3
+    writer = JournalWriter(local, 2, limits=SMALL, compress=True)
+    fill(writer, 500, 900)
+    compressor = writer._segments._compressor
+    last = Path(local.path("journal/000009-000000.jsonl"))
+    last.write_bytes(b"{}\n" * 1000)
+    wait_for(compressor, last)
+    last.unlink()
+    *complete, newest = paths(local)
+    # A short last segment of an earlier epoch would not become smaller.
+    large = [path for path in complete if len(gzip_or_plain(path)) >= 1_024]
+    assert len(large) >= len(complete) - 1
+    assert [is_compressed(path) for path in large] == [True] * len(large)
+    assert not is_compressed(newest)
+    assert [gzip_or_plain(path) for path in complete[: len(plain)]] == plain
+    # The driver continues to write, and so does its successor.
+    fill(writer, 900, 910)
+    writer.close()
+    write(local, 910, 920)
+    assert numbers(local) == list(range(920))
+    assert numbers(local, start=777) == list(range(777, 920))
+    assert sum(path.stat().st_size for path in complete[: len(plain)]) < sum(map(len, plain)) / 3
+
+
+def test_objects_are_compressed_before_they_are_put(remote: Storage):
+    writer = JournalWriter(remote, 1, compress=True)
+    for first in range(0, 300, 100):
+        for number in range(first, first + 100):
+            writer.append({"n": number, "text": "the same in each record"})
+        writer.commit(force=True)
+    writer.close()
+    write(remote, 300, 310)
+    contents = [remote.read_bytes("journal", name) for name in sorted(remote.names("journal"))]
+    assert [content[:2] == b"\x1f\x8b" for content in contents] == [False, True, True, True, False, False]
+    assert numbers(remote) == list(range(310))
+    assert [record["n"] for record in JournalFollower(remote).poll()[1]] == list(range(310))
+
+
+def test_equal_objects_are_equal_when_compressed():
+    content = b'{"event":"TimePassed"}\n' * 100
+    assert compression.compressed(content) == compression.compressed(content)
+    assert compression.compressed(b"{}\n") == b"{}\n"
+    noise = os.urandom(5_000)
+    assert compression.compressed(noise) == noise
+
+
+@pytest.mark.parametrize("crash", ["write", "fsync", "read back", "replace"])
+def test_an_error_at_any_point_leaves_the_segment_and_no_other_file(
+    crash: str, local: Storage, monkeypatch: pytest.MonkeyPatch
+):
+    write(local, 0, 500)
+    segment = paths(local)[1]
+    before = segment.read_bytes()
+
+    def fail(*arguments: Any, **options: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    where = {
+        "write": (gzip.GzipFile, "write"),
+        "fsync": (os, "fsync"),
+        "read back": (gzip, "open"),
+        "replace": (os, "replace"),
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(*where[crash], fail)
+        with pytest.raises(OSError, match="No space"):
+            compression.compress_file(str(segment))
+    assert segment.read_bytes() == before
+    assert not [name for name in os.listdir(segment.parent) if name.startswith(local_files.TEMPORARY)]
+    assert numbers(local) == list(range(500))
+    assert compression.compress_file(str(segment))
+    assert not compression.compress_file(str(segment))
+    assert numbers(local) == list(range(500))
+
+
+def test_a_compressor_that_dies_leaves_one_readable_segment(local: Storage):
+    write(local, 0, 500)
+    segment = paths(local)[1]
+    # It died after it had written a part of the new file, or all of it.
+    for part in (b"", b"\x1f\x8b\x08", gzip.compress(segment.read_bytes())):
+        segment.with_name(f"{local_files.TEMPORARY}0123").write_bytes(part)
+        assert numbers(local) == list(range(500))
+        assert [record["n"] for record in JournalFollower(local).poll()[1]] == list(range(500))
+
+
+def test_what_reads_back_differently_does_not_replace_the_segment(
+    local: Storage, monkeypatch: pytest.MonkeyPatch
+):
+    write(local, 0, 500)
+    segment = paths(local)[1]
+    before = segment.read_bytes()
+    monkeypatch.setattr(compression, "_checksum", lambda *arguments: (0, 0))
+    with pytest.raises(StorageError, match="reads back differently"):
+        compression.compress_file(str(segment))
+    assert segment.read_bytes() == before
+
+
+def test_an_error_is_logged_once_and_the_driver_continues(
+    local: Storage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    write(local, 0, 500)
+    tried = threading.Semaphore(0)
+
+    def fail(*arguments: Any) -> bool:
+        tried.release()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(compression, "compress_file", fail)
+    with caplog.at_level(logging.WARNING):
+        writer = JournalWriter(local, 2, limits=SMALL, compress=True)
+        assert all(tried.acquire(timeout=60) for _ in range(3))
+        fill(writer, 500, 510)
+        writer.close()
+    assert caplog.text.count("stay uncompressed") == 1
+    assert numbers(local) == list(range(510))
+
+
+def test_closing_stops_within_a_segment(local: Storage):
+    write(local, 0, 500)
+    segment = paths(local)[1]
+    before = segment.read_bytes()
+    assert not compression.compress_file(str(segment), lambda: True)
+    assert segment.read_bytes() == before
+    answers = iter([False, True, True])
+    assert not compression.compress_file(str(segment), lambda: next(answers))
+    assert segment.read_bytes() == before
+    assert len(os.listdir(segment.parent)) == len(paths(local))
+
+
+def test_a_reader_that_follows_continues_in_a_segment_that_was_compressed_meanwhile(local: Storage):
+    writer = JournalWriter(local, 1, limits=SMALL)
+    fill(writer, 0, 30)
+    follower = JournalFollower(local)
+    seen = [record["n"] for record in follower.poll()[1]]
+    assert seen == list(range(30))
+    fill(writer, 30, 400)
+    for path in paths(local)[:-1]:
+        assert compression.compress_file(str(path))
+    changed, records = follower.poll()
+    seen += [record["n"] for record in records]
+    assert not changed
+    assert seen == list(range(400))
+    fill(writer, 400, 410)
+    assert [record["n"] for record in follower.poll()[1]] == list(range(400, 410))
+    writer.close()
+    fresh = JournalFollower(local)
+    records = fresh.poll()[1]
+    next(records)
+    assert fresh.share is not None
+    assert fresh.share < 0.1
+    assert len(list(records)) == 409
+    assert fresh.share == pytest.approx(1, abs=0.01)
+
+
+def test_a_damaged_compressed_segment_is_named_and_costs_what_is_behind_it(local: Storage):
+    write(local, 0, 500)
+    segment = paths(local)[1]
+    compression.compress_file(str(segment))
+    whole = segment.read_bytes()
+    for damaged in (whole[:-5], whole[:100], whole[:60] + b"\0" * 20 + whole[80:]):
+        segment.write_bytes(damaged)
+        with pytest.raises(StorageError, match=r"compressed segment journal/000001-000001.jsonl is damaged"):
+            numbers(local)
+        found = diagnose_journal(local)
+        assert "000001-000001.jsonl is damaged" in found.damages[0]
+        assert found.kept < 500
+    segment.write_bytes(whole)
+    assert diagnose_journal(local).damages == []
+    assert diagnose_journal(local).total == 500
+
+
+def test_a_forged_segment_cannot_fill_the_memory(local: Storage, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(compression, "_MOST", 10_000)
+    write(local, 0, 100)
+    first = paths(local)[0]
+    whole = first.read_bytes()
+    first.write_bytes(gzip.compress(whole + b'{"n":1}\n' * 10_000))
+    with pytest.raises(StorageError, match="more than 10,000 bytes of lines"):
+        numbers(local)
+    first.write_bytes(gzip.compress(whole + b" " * 1_000_000))
+    with pytest.raises(StorageError, match="more than 10,000 bytes of lines"):
+        numbers(local)
+
+
+def test_a_compressed_header_is_read(local: Storage):
+    write(local, 0, 100)
+    write(local, 100, 200)
+    for path in paths(local):
+        compression.compress_file(str(path))
+    assert [header.epoch for header, _ in JournalReader(local).chain()] == [1, 2]
+    write(local, 200, 210)
+    assert numbers(local) == list(range(210))
+    name = segment_name(1, 0)
+    Path(local.path(name)).write_bytes(b"\x1f\x8b" + b"\0" * 50)
+    with pytest.raises(StorageError, match="000001-000000"):
+        numbers(local)
+
+
+def test_a_segment_that_was_compressed_is_no_loss_of_the_directory(local: Storage):
+    writer = JournalWriter(local, 1, limits=SMALL)
+    watch = DirectoryWatch(local)
+    fill(writer, 0, 10)
+    assert watch.find_change() == ""
+    fill(writer, 10, 400)
+    for path in paths(local)[:-1]:
+        compression.compress_file(str(path))
+    assert watch.find_change() == ""
+    # The newest segment is not compressed, so what replaces it is a loss.
+    newest = paths(local)[-1]
+    newest.rename(newest.with_name("kept"))
+    newest.write_bytes(b"")
+    assert "was deleted or replaced" in watch.find_change() or "renamed" in watch.find_change()
+    watch.close()
+    writer.close()

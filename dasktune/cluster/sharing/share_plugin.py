@@ -329,7 +329,9 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             :meth:`summary`, at most half a second old; None without other experiments. It lists at
             most 20 experiments, and ``is_own`` is true for the one that asks. ``over``: the
             addresses of the workers where the experiment holds what is due to others, and for how
-            many seconds it has held too much.
+            many seconds it has held too much. ``demand``: the number of leases of all experiments,
+            the number of experiments that wait, and the place of this one among them; None without
+            other experiments.
         """
         self.calls += 1
         try:
@@ -345,11 +347,22 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
                 self._note_change()
             shares = self._shares_for(name) if others else None
             over = self._over(one) if others else ([], 0.0)
+            waiting = self._demand(name) if others else None
         except Exception:
             # A bug here must not disturb the driver. It uses whatever is free.
             logger.exception("the cluster could not be shared between experiments")
-            self.plan, others, shares, over = None, [], None, ([], 0.0)
-        return {"others": len(others), "shares": shares, "over": over}
+            self.plan, others, shares, over, waiting = None, [], None, ([], 0.0), None
+        return {"others": len(others), "shares": shares, "over": over, "demand": waiting}
+
+    def _demand(self, name: str) -> tuple[int, int, int]:
+        now = self._timer()
+        waiting = [
+            one.name
+            for one in self.experiments.values()
+            if one.name == name or (one.requests and now - one.heard_at < _SILENT)
+        ]
+        leases = sum(map(len, self.leases.values()))
+        return leases, len(waiting), waiting.index(name)
 
     def withheld(self, name: str, worker: Any, used: Mapping[str, float]) -> dict[str, float]:
         """Return what a worker has free that is reserved for other experiments.

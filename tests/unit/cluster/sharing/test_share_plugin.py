@@ -12,6 +12,8 @@ from sharing_kit import CPU, Scheduler, demand
 
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME, SharePlugin
 
+NOTHING: dict[str, Any] = {"over": ([], 0.0), "demand": None}
+
 
 def test_the_summary_has_what_each_experiment_holds_is_due_and_waits_for() -> None:
     scheduler = Scheduler(x=2, y=2)
@@ -128,7 +130,7 @@ def two() -> Scheduler:
 def test_one_experiment_alone_causes_no_plan_and_no_timer(two: Scheduler) -> None:
     for _ in range(5):
         two.advance(1)
-        assert two.read("a", waits=8) == {"others": 0, "shares": None, "over": ([], 0.0), "withheld": {}}
+        assert two.read("a", waits=8) == {"others": 0, "shares": None, **NOTHING, "withheld": {}}
     assert two.plugin.plans == 0
     assert two.timers == []
 
@@ -193,6 +195,16 @@ def test_room_that_is_not_used_is_not_reserved_for_long(two: Scheduler) -> None:
         two.read("b", waits=8)
         last = two.read("a", waits=8)["withheld"]
     assert free[0] in last
+
+
+def test_the_answer_says_how_many_experiments_wait(two: Scheduler) -> None:
+    # Those that wait share what they show to an adaptive cluster.
+    two.read("b", waits=8)
+    two.read("c")
+    assert [two.read(name, waits=8)["demand"] for name in "ab"] == [(2, 2, 0), (2, 2, 1)]
+    # One whose driver is silent counts no more.
+    two.advance(6)
+    assert two.read("b", waits=8)["demand"] == (2, 1, 0)
 
 
 def test_room_that_was_freed_is_not_taken_back_before_it_is_used() -> None:
@@ -299,7 +311,7 @@ def test_a_killed_driver_is_forgotten_with_its_client(two: Scheduler) -> None:
     assert two.read("a", waits=8)["withheld"]
     two.plugin.remove_client(two, "client of b")
     two.advance(0.1)
-    assert two.read("a", waits=8) == {"others": 0, "shares": None, "over": ([], 0.0), "withheld": {}}
+    assert two.read("a", waits=8) == {"others": 0, "shares": None, **NOTHING, "withheld": {}}
 
 
 def test_a_silent_driver_is_forgotten_unless_it_holds_something(two: Scheduler) -> None:
@@ -460,7 +472,7 @@ def test_an_error_disturbs_neither_the_scheduler_nor_the_driver(
     two.advance(1)
     two.plan = lambda *_: 1 / 0
     with caplog.at_level(logging.ERROR, "distributed.dasktune"):
-        assert two.read("b", waits=8) == {"others": 0, "shares": None, "over": ([], 0.0), "withheld": {}}
+        assert two.read("b", waits=8) == {"others": 0, "shares": None, **NOTHING, "withheld": {}}
         two.hold("b", "x", 9)
         two.advance(1)
     assert [record.message for record in caplog.records] == [

@@ -148,8 +148,9 @@ class RunConfig:
         Seconds for which the experiment may hold more than its share of the cluster while another
         experiment waits for it. Then trials yield, the ones that began last first: each saves a
         checkpoint at its next result, leaves its worker, and continues when there is room again.
-        Only trials of a class with ``save_checkpoint`` yield, because they repeat no step. By
-        default the experiment gives room up only as its trials end.
+        A trial that has continued stays for so many seconds, and trains for at least as long as its
+        start took. Only trials of a class with ``save_checkpoint`` yield, because they repeat no
+        step. By default the experiment gives room up only as its trials end.
     declare_resources : bool, default=True
         Declare resources of workers to Dask, so that Dask accounts for what trials use: one ``CPU``
         for each thread where a worker declares none, and its GPUs as ``GPU`` where it declares

@@ -56,6 +56,8 @@ class Ledger:
         self._allocations: dict[str, Allocations] = {}
         #: Time, on the caller's clock, until which an address gets no new trial.
         self._avoided: dict[str, float] = {}
+        #: Those of them that will end then.
+        self._leaving: set[str] = set()
         #: Numbers of the placements that use a worker exclusively, by address.
         self._exclusive: dict[str, int] = {}
         #: Numbers of the placements with which an exclusive request may share a worker.
@@ -107,9 +109,10 @@ class Ledger:
         self._forget(address)
         self._allocations.pop(address, None)
         self._avoided.pop(address, None)
+        self._leaving.discard(address)
         self._exclusive.pop(address, None)
 
-    def avoid(self, address: str, until: float, *, replaces: bool = False) -> None:
+    def avoid(self, address: str, until: float, *, is_leaving: bool = False) -> None:
         """Place no trials on a worker until a given time, or longer if an earlier call says so.
 
         Parameters
@@ -118,10 +121,13 @@ class Ledger:
             The worker's address.
         until : float
             Time at which it is used again, on the clock of `now`.
-        replaces : bool, default=False
-            Whether this time counts although an earlier call gave a later one.
+        is_leaving : bool, default=False
+            Whether the worker was given notice that it ends then. This time counts although an
+            earlier call gave a later one.
         """
-        self._avoided[address] = until if replaces else max(until, self._avoided.get(address, until))
+        if is_leaving:
+            self._leaving.add(address)
+        self._avoided[address] = until if is_leaving else max(until, self._avoided.get(address, until))
         self._add_to_pool(address)
 
     def fits(self, request: PlacementGroupFactory, *, now: float) -> bool:
@@ -257,6 +263,11 @@ class Ledger:
         )
 
     @property
+    def leaving(self) -> frozenset[str]:
+        """The addresses of the workers that were given notice of their end."""
+        return frozenset(self._leaving)
+
+    @property
     def closed(self) -> list[str]:
         """The addresses of the workers that accept no trial now."""
         return [address for address, account in self._entries.items() if account.pool is None]
@@ -315,6 +326,7 @@ class Ledger:
     def _plan(self, request: PlacementGroupFactory, now: float) -> dict[int, str] | None:
         for address in [one for one, until in self._avoided.items() if until <= now]:
             del self._avoided[address]
+            self._leaving.discard(address)
             self._add_to_pool(address)
         if request not in self._plans:
             pools = self._pools_for_exclusive() if request.exclusive else self._pools

@@ -96,6 +96,40 @@ def test_an_adaptive_cluster_comes_for_the_trials_and_goes_with_them(
         until(lambda: observer.run_on_scheduler(is_idle))
 
 
+def demanding(dask_scheduler: Any) -> set[str]:
+    """Return the experiments that show a demand."""
+    shown = [key for key in map(str, dask_scheduler.tasks) if key.startswith("dasktune-demand-")]
+    return {key.rpartition("-")[0] for key in shown}
+
+
+@pytest.mark.slow
+def test_two_experiments_on_an_adaptive_cluster_both_get_workers_and_end(
+    adaptive: LocalCluster, tmp_path: Path
+) -> None:
+    until(lambda: size(adaptive) == 0)
+    places = tmp_path / "one", tmp_path / "two"
+    for place in places:
+        place.mkdir()
+    with Client(adaptive, set_as_default=False) as observer:
+        with fitting(tuner(adaptive, places[0], *"abcd")) as first:
+            until(lambda: notes(places[0]))
+            with fitting(tuner(adaptive, places[1], *"abc")) as second:
+                # Three workers are the most, so both still wait.
+                until(lambda: size(adaptive) == 3)
+                until(lambda: len(observer.run_on_scheduler(demanding)) == 2)
+                for gate in "abcd":
+                    (places[0] / gate).touch()
+                assert statuses(first.result(timeout=60)) == {"TERMINATED"}
+                # The other one gets the workers of the first one. Then none shows a demand.
+                until(lambda: len(notes(places[1])) == 3)
+                until(lambda: not observer.run_on_scheduler(demanding))
+                for gate in "abc":
+                    (places[1] / gate).touch()
+                assert statuses(second.result(timeout=60)) == {"TERMINATED"}
+        until(lambda: size(adaptive) == 0)
+        assert_clean(observer)
+
+
 def test_a_request_that_no_new_worker_can_meet_is_refused(adaptive: LocalCluster, tmp_path: Path) -> None:
     refused = pytest.raises(PreflightError, match="every worker that it starts has CPU 1")
     with driver_settings(impossible_timeout=0.5), refused:

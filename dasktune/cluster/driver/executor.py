@@ -581,7 +581,10 @@ class DaskTrialExecutor:
         self, request: PlacementGroupFactory, count: int, ledger: Ledger, reservations: int
     ) -> DemandSignal | None:
         new = self._growth.expected(ledger)
-        return demand_signal(request, count, ledger, busy=reservations, new_worker=new)
+        leases, sharers, place = self._share.demands or (0, 1, 0)
+        # A reservation may be newer than the last reading of the leases.
+        busy = max(leases, reservations)
+        return demand_signal(request, count, ledger, busy=busy, place=place, sharers=sharers, new_worker=new)
 
     def _on_removed(self, address: str, expected: bool, taken: int) -> None:
         worker = self._reservations.remove(address)

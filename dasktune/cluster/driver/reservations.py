@@ -114,7 +114,7 @@ class Reservations:
         """Place nothing on a worker until its announced end; a newer notice may come earlier."""
         with self._lock:
             if address in self._ledger.workers:
-                self._ledger.avoid(address, time.monotonic() + seconds, replaces=True)
+                self._ledger.avoid(address, time.monotonic() + seconds, is_leaving=True)
 
     def with_ledger(self, function: Callable[[Ledger, int], T]) -> T:
         """Call a function with the ledger and the number of reservations, under the lock."""

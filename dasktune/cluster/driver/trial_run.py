@@ -130,6 +130,9 @@ class TrialRun:
     durable_seq: int = 0
     #: Every message up to this number has arrived. Later copies of these messages are ignored.
     received_seq: int = 0
+    #: When its first message and its first result arrived, on the loop's clock.
+    started_at: float | None = None
+    first_result_at: float | None = None
     #: The values of `durable_seq` and `received_seq` that the worker has confirmed.
     sent_durable: int = 0
     sent_received: int = 0

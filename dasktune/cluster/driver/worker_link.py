@@ -44,6 +44,7 @@ from dasktune.trainable.reporting.trial_messages import (
 )
 from dasktune.trial.events import (
     ErrorInfo,
+    ResultReported,
     StartFailed,
     TrialEvent,
     TrialFailed,
@@ -551,9 +552,19 @@ class WorkerLink:
                 end = event
                 break
             events.append(event)
+        self._note_times(run, events)
         if events and not run.end_reported:
             self._callbacks.emit(events)
         return end
+
+    def _note_times(self, run: TrialRun, events: Sequence[TrialEvent]) -> None:
+        """Note when a run has started and when it has reported its first result."""
+        if run.first_result_at is not None or not run.received_seq:
+            return
+        now = self._loop.time()
+        run.started_at = now if run.started_at is None else run.started_at
+        if any(isinstance(event, ResultReported) for event in events):
+            run.first_result_at = now
 
     def _unreadable(self, run: TrialRun, seq: int, error: Exception) -> TrialEvent:
         run.not_reusable = True

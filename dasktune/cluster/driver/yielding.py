@@ -2,6 +2,10 @@
 
 The runs of a worker yield one after another: the next one is chosen when the last one has left, and
 after two seconds at the earliest. Then the plan knows what that one has freed.
+
+A trial that has resumed may have spent minutes in ``setup`` and ``load_checkpoint``. Experiments
+that take turns would do little else, if each of their trials left again with its first result. So
+such a trial trains for at least as long as its start took, and for `yields_after` seconds.
 """
 
 from __future__ import annotations
@@ -63,9 +67,20 @@ class YieldChooser:
             # A run with an order is leaving already.
             if waits or any(run.order is not None for run in there) or any(run in chosen for run in there):
                 continue
-            # A run that has sent nothing is queued, or is still to be started.
-            begun = [run for run in there if run.received_seq]
-            if begun:
+            ready = [run for run in there if self._has_trained(run, now)]
+            if ready:
                 self._chosen_at[address] = now
-                chosen.append(begun[-1])
+                chosen.append(ready[-1])
         return chosen
+
+    def _has_trained(self, run: TrialRun, now: float) -> bool:
+        """Whether a run has begun and, if the trial was resumed, has trained for long enough."""
+        if not run.received_seq:
+            # It is queued, or is still to be started.
+            return False
+        if run.spec.checkpoint is None:
+            return True
+        if run.started_at is None or run.first_result_at is None:
+            return False
+        start_seconds = run.first_result_at - run.started_at
+        return now - run.first_result_at >= max(self.yields_after, start_seconds)

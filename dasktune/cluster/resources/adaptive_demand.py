@@ -76,6 +76,8 @@ def demand_signal(
     ledger: Ledger,
     *,
     busy: int = 0,
+    place: int = 0,
+    sharers: int = 1,
     new_worker: WorkerCapacity | None = None,
 ) -> DemandSignal | None:
     """Return the signal that makes Dask start the workers that the waiting trials need.
@@ -88,9 +90,12 @@ def demand_signal(
         Number of trials that would start now if there was room.
     ledger : Ledger
         The workers. The room of workers that are still unchecked counts, as otherwise they would be
-        requested twice.
+        requested twice. That of workers that were given notice does not, because they leave.
     busy : int, default=0
-        Number of the experiment's leases; Dask counts each as a task.
+        Number of the leases of all experiments; Dask counts each as a task.
+    place, sharers : int
+        How many experiments show a demand, and the place of this one among them, from 0. Together
+        they show the current cluster once, and what each of them lacks.
     new_worker : WorkerCapacity, optional
         The resources of a new worker. If they are unknown, one worker is requested to learn them.
 
@@ -112,7 +117,7 @@ def demand_signal(
     missing = waiting - sum(
         _room(needs, lambda kind, at=address: ledger.free(at, kind))  # type: ignore[misc]
         for address, worker in workers.items()
-        if worker.status in _USABLE and not worker.python_differs
+        if worker.status in _USABLE and not worker.python_differs and address not in ledger.leaving
     )
     more = _workers_for(request, missing, new_worker)
     if not more:
@@ -123,7 +128,8 @@ def demand_signal(
         return DemandSignal(tasks=tasks, weight=more / tasks)
     threads = sum(worker.nthreads for worker in workers.values())
     wanted = floor((len(workers) + more) * threads / len(workers) + _EPSILON)
-    tasks = min(max(wanted - busy, 1), _MOST)
+    part, rest = divmod(threads - busy, sharers)
+    tasks = min(max(wanted - threads + part + (place < rest), 1), _MOST)
     return DemandSignal(tasks=tasks, weight=wanted / tasks)
 
 

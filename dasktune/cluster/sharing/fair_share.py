@@ -17,9 +17,10 @@ over some seconds.
 Experiments may form groups. Groups then share as experiments do, and each group's share is divided
 between its experiments by their weights. An experiment without a group is a group by itself.
 
-A request that fits nowhere now reserves room where least is missing. The plan deals that room as if
-it was free, so the trials that hold it are not continued there. What fits elsewhere is still dealt,
-and what is left over may be used by every experiment.
+A request that fits nowhere now reserves room: where experiments with more than their share have it,
+and there where least is missing. The plan deals that room as if it was free, so the trials that
+hold it are not continued there. What fits elsewhere is still dealt, and what is left over may be
+used by every experiment.
 """
 
 from __future__ import annotations
@@ -53,8 +54,14 @@ _EPSILON = 1e-6
 #: trial of an experiment that joins.
 _HORIZON = 2.0
 
-#: Bound of the lag in share-seconds, in both directions.
+#: Bound of the lag in share-seconds, in both directions. The lag of an experiment that waits and
+#: holds nothing has no upper bound: with long trials all lags would reach it, and then the order of
+#: the experiments would decide, always in favour of the same ones.
 _MOST_LAG = 3.0
+
+#: Seconds after which it does not matter any more that an experiment had too much, if it holds no
+#: more than is due to it. Otherwise others that hold too much now would keep it.
+_FORGIVEN = 20.0
 
 #: The fraction of a trial's share that is subtracted for a trial that holds its resources.
 _KEPT_BONUS = 0.25
@@ -64,6 +71,9 @@ CREDIT = 0.25
 
 #: Number of trials on several workers that one plan deals for a request. The next plan deals more.
 _MOST_SPREAD = 16
+
+#: No resources.
+_NOTHING: Amounts = {}
 
 #: Steps of the search for the places of several bundles, as in `dasktune.placement.bin_packing`.
 _MOST_STEPS = 200
@@ -158,7 +168,11 @@ class SharePlan(NamedTuple):
         return left if not granted else {kind: left[kind] + granted.get(kind, 0.0) for kind in left}
 
 
-def plan_shares(capacity: Mapping[str, Amounts], contenders: Sequence[Contender]) -> SharePlan:
+def plan_shares(
+    capacity: Mapping[str, Amounts],
+    contenders: Sequence[Contender],
+    due: Mapping[str, float] | None = None,
+) -> SharePlan:
     """Return what each experiment may hold on each worker.
 
     Parameters
@@ -167,6 +181,8 @@ def plan_shares(capacity: Mapping[str, Amounts], contenders: Sequence[Contender]
         ``{address: amounts}``: the resources of each worker that no other program uses.
     contenders : sequence of Contender
         The experiments. Equal arguments give equal plans.
+    due : mapping, optional
+        What :func:`due_shares` returns for them, if it is known.
 
     Examples
     --------
@@ -177,7 +193,9 @@ def plan_shares(capacity: Mapping[str, Amounts], contenders: Sequence[Contender]
     >>> plan.allowed("first", "a"), plan.allowed("second", "a")
     ({'CPU': 1.0}, {'CPU': 1.0})
     """
-    return _Planner(capacity, contenders).plan()
+    if due is None:
+        due = due_shares(_sum_of(capacity.values()), contenders)
+    return _Planner(capacity, contenders, due).plan()
 
 
 def dominant_share(needs: Amounts, totals: Amounts) -> float:
@@ -255,10 +273,16 @@ def next_lag(lag: float, due: float, held: float, seconds: float, *, waits: bool
 
     Examples
     --------
-    >>> next_lag(0.0, 0.5, 1.0, 2.0, waits=True), next_lag(2.5, 1.0, 0.0, 9.0, waits=True)
+    >>> next_lag(0.0, 0.5, 1.0, 2.0, waits=True), next_lag(2.5, 1.0, 0.25, 9.0, waits=True)
     (-1.0, 3.0)
+    >>> next_lag(2.5, 1.0, 0.0, 9.0, waits=True)
+    11.5
     """
-    lag = max(-_MOST_LAG, min(_MOST_LAG, lag + (due - held) * seconds))
+    lag = max(-_MOST_LAG, lag + (due - held) * seconds)
+    if lag < 0 and held <= due + _EPSILON:
+        lag *= max(0.0, 1 - seconds / _FORGIVEN)
+    if held > _EPSILON:
+        lag = min(_MOST_LAG, lag)
     return lag if waits else min(lag, 0.0)
 
 
@@ -350,7 +374,9 @@ class _Allocation:
 class _Planner:
     """Makes one plan."""
 
-    def __init__(self, capacity: Mapping[str, Amounts], contenders: Sequence[Contender]) -> None:
+    def __init__(
+        self, capacity: Mapping[str, Amounts], contenders: Sequence[Contender], due: Mapping[str, float]
+    ) -> None:
         self._addresses = list(capacity)
         #: What is not dealt yet; other programs may use more than a worker has.
         self._rooms = {a: {k: max(0.0, v) for k, v in room.items()} for a, room in capacity.items()}
@@ -366,20 +392,33 @@ class _Planner:
                 # The lag of one that requests nothing is not a reason to wait for the others.
                 allocation.group.share += allocation.share if one.requests else 0.0
         self._groups = list(groups.values())
-        for group in self._groups:
-            group.share = max(-_MOST_LAG / _HORIZON, min(_MOST_LAG / _HORIZON, group.share))
+        holding = {(one.priority, one.group) for one in contenders if one.holdings}
+        for key, group in groups.items():
+            # As for lags: that of a group that holds nothing has no bound.
+            least = -_MOST_LAG / _HORIZON if key in holding else group.share
+            group.share = max(least, min(_MOST_LAG / _HORIZON, group.share))
+        #: What experiments hold that have more than is due to them, by address.
+        self._excess: dict[str, dict[str, float]] = {}
         for one in contenders:
-            for trial in one.holdings:
-                for address, held in trial:
-                    if address in self._free:
-                        _take(self._free[address], held)
+            self._count_holdings(one, due.get(one.name, 0.0))
         self._granted: dict[str, dict[str, dict[str, float]]] = {one.name: {} for one in contenders}
         self._startable: dict[str, set[str]] = {one.name: set() for one in contenders}
         self._spread: dict[str, list[dict[str, dict[str, float]]]] = {one.name: [] for one in contenders}
         self._contended = False
         self._sizes: dict[Any, float] = {}
         self._orders: dict[Any, list[str]] = {}
-        self._searches: dict[Any, list[tuple[tuple[float, float], int]]] = {}
+        self._searches: dict[Any, list[tuple[tuple[float, float, float], int]]] = {}
+
+    def _count_holdings(self, one: Contender, due: float) -> None:
+        held: dict[str, dict[str, float]] = {}
+        for trial in one.holdings:
+            for address, needs in trial:
+                if address in self._free:
+                    _take(self._free[address], needs)
+                    _take(held.setdefault(address, {}), needs, -1)
+        if dominant_share(_sum_of(held.values()), self._totals) > due + _EPSILON:
+            for address, needs in held.items():
+                _take(self._excess.setdefault(address, {}), needs, -1)
 
     def plan(self) -> SharePlan:
         """Allocate resources to one trial after another."""
@@ -522,7 +561,8 @@ class _Planner:
     def _find_worker(self, needs: Amounts, closed: frozenset[str]) -> tuple[str | None, bool]:
         """Return the worker on which least is missing, and whether nothing is missing there.
 
-        Of equal workers it is the fullest one.
+        If something is missing everywhere, it is a worker where experiments hold it that have more
+        than is due to them: the others do not yield. Of equal workers it is the fullest one.
 
         Rooms only become smaller while the plan is made. So a worker without room is dropped for
         good, and the rank of the first one is checked before it is used.
@@ -543,18 +583,22 @@ class _Planner:
             if now > rank:
                 heapreplace(search, (now, number))
                 continue
-            return address, now[0] <= _EPSILON
+            return address, now[1] <= _EPSILON
         return None, False
 
-    def _rank(self, address: str, needs: Amounts) -> tuple[float, float]:
+    def _rank(self, address: str, needs: Amounts) -> tuple[float, float, float]:
+        """Return what neither is free nor will be, what is not free, and what else is free."""
         free = self._free[address]
         slack = sum(max(0.0, free.get(k, 0.0)) / self._totals[k] for k in needs if self._totals.get(k))
-        return self._missing(address, needs), slack
+        missing = self._missing(address, needs)
+        excess = self._excess.get(address) if missing > _EPSILON else None
+        kept = missing if excess is None else self._missing(address, needs, excess)
+        return kept, missing, slack
 
-    def _missing(self, address: str, needs: Amounts) -> float:
+    def _missing(self, address: str, needs: Amounts, more: Amounts = _NOTHING) -> float:
         """Return what is missing of `needs` on a worker, as the sum of fractions of the cluster."""
         free = self._free[address]
-        lacks = ((kind, amount - free.get(kind, 0.0)) for kind, amount in needs.items())
+        lacks = ((k, amount - free.get(k, 0.0) - more.get(k, 0.0)) for k, amount in needs.items())
         return sum(lack / (self._totals.get(kind) or 1.0) for kind, lack in lacks if lack > _EPSILON)
 
 

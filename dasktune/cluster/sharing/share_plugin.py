@@ -12,7 +12,9 @@ Everything here runs on the scheduler's event loop, without an ``await``. The st
 scheduler. The drivers then register the plugin again, and it begins with equal lags.
 
 A driver that is notified of room may not use it: memory that Dask does not count may be missing, or
-the driver hangs. Room that a driver has not used for 2 s is therefore not reserved for it for 10 s.
+the driver hangs. Room that a driver has not used for 2 s is therefore not reserved for it for 10 s,
+and for twice as long each further time. Otherwise trials of others would yield again and again, and
+the driver would never use what they free.
 """
 
 from __future__ import annotations
@@ -60,9 +62,10 @@ _SILENT = 5.0
 _FORGOTTEN = 60.0
 
 #: Seconds in which a driver must use room that is reserved for it, and seconds for which nothing is
-#: reserved there if it does not.
+#: reserved there if it does not: the first time, and at most.
 _UNUSED = 2.0
 _VOID = 10.0
+_LONGEST_VOID = 160.0
 
 #: Largest number of seconds for which shares are summed at once. The scheduler's process may have
 #: been suspended meanwhile.
@@ -130,6 +133,8 @@ class _SharingExperiment:
         self.unused: dict[str, float] = {}
         #: Until when nothing is reserved on a worker.
         self.voided: dict[str, float] = {}
+        #: For how long that is, by address, since the driver last used room there.
+        self.void_seconds: dict[str, float] = {}
         #: Where it can start trials on several workers by the last plan: amounts by address.
         self.spread: list[dict[str, dict[str, float]]] = []
         #: The leases that an actor is still to acquire for such a trial, and until when.
@@ -210,7 +215,8 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         self.experiments: dict[str, _SharingExperiment] = {}
         #: All leases by experiment and by key, also those of experiments that are not known.
         self.leases: dict[str, dict[str, _Lease]] = {}
-        #: The last plan; None while no experiment is limited.
+        #: The last plan; None while no experiment is limited. It stays until all room is taken
+        #: that an experiment has waited for.
         self.plan: SharePlan | None = None
         #: Number of plans and of calls, and seconds that all plans took.
         self.plans = self.calls = 0
@@ -257,6 +263,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             if known is not None:
                 known.held += dominant_share(lease.needs, self._totals)
                 known.unused.pop(lease.address, None)
+                known.void_seconds.pop(lease.address, None)
                 self._expect_rest(known, lease)
         else:
             ended = self.leases.get(name, {}).pop(key, None)
@@ -287,6 +294,9 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
 
     def remove_worker(self, scheduler: Any, worker: str, **kwargs: Any) -> None:
         """Note that the cluster has changed."""
+        for one in self.experiments.values():
+            # Another worker may have the same address later.
+            one.void_seconds.pop(worker, None)
         self._note_change()
 
     def remove_client(self, scheduler: Any, client: str) -> None:
@@ -319,7 +329,9 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             :meth:`summary`, at most half a second old; None without other experiments. It lists at
             most 20 experiments, and ``is_own`` is true for the one that asks. ``over``: the
             addresses of the workers where the experiment holds what is due to others, and for how
-            many seconds it has held too much.
+            many seconds it has held too much. ``demand``: the number of leases of all experiments,
+            the number of experiments that wait, and the place of this one among them; None without
+            other experiments.
         """
         self.calls += 1
         try:
@@ -335,11 +347,22 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
                 self._note_change()
             shares = self._shares_for(name) if others else None
             over = self._over(one) if others else ([], 0.0)
+            waiting = self._demand(name) if others else None
         except Exception:
             # A bug here must not disturb the driver. It uses whatever is free.
             logger.exception("the cluster could not be shared between experiments")
-            self.plan, others, shares, over = None, [], None, ([], 0.0)
-        return {"others": len(others), "shares": shares, "over": over}
+            self.plan, others, shares, over, waiting = None, [], None, ([], 0.0), None
+        return {"others": len(others), "shares": shares, "over": over, "demand": waiting}
+
+    def _demand(self, name: str) -> tuple[int, int, int]:
+        now = self._timer()
+        waiting = [
+            one.name
+            for one in self.experiments.values()
+            if one.name == name or (one.requests and now - one.heard_at < _SILENT)
+        ]
+        leases = sum(map(len, self.leases.values()))
+        return leases, len(waiting), waiting.index(name)
 
     def withheld(self, name: str, worker: Any, used: Mapping[str, float]) -> dict[str, float]:
         """Return what a worker has free that is reserved for other experiments.
@@ -457,6 +480,9 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         one.group = str(demand["group"])
         requests = [ShareRequest(tuple(map(dict, b)), str(s), int(n)) for b, s, n in demand["requests"]]
         closed = frozenset(demand["closed"])
+        if requests and one.requests and requests[0].bundles != one.requests[0].bundles:
+            # The room may be enough for these trials.
+            one.void_seconds.clear()
         if bool(requests) != bool(one.requests) or closed != one.closed:
             self._has_changed = True
         if requests and not one.requests:
@@ -524,9 +550,12 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             self._totals = {}
             for room in capacity.values():
                 _add(self._totals, room)
-            plan = self._plan_shares(capacity, contenders)
             due = due_shares(self._totals, contenders)
-        self.plan = plan if plan is not None and plan.contended else None
+            plan = self._plan_shares(capacity, contenders, due)
+        # A trial that has yielded waits a moment later. Without a plan its driver could take the
+        # room back before the experiment for which it has yielded, and yield again.
+        has_untaken_room = self.plan is not None and plan is not None and any(plan.startable.values())
+        self.plan = plan if plan is not None and (plan.contended or has_untaken_room) else None
         for one in self.experiments.values():
             one.held = self._held_share(one.name)
             one.spread = [] if plan is None else plan.spread[one.name]
@@ -603,7 +632,9 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             # A driver that has not called since then does not know of the room.
             if now - since > _UNUSED and one.heard_at > since:
                 del one.unused[address]
-                one.voided[address] = now + _VOID
+                seconds = min(_LONGEST_VOID, 2 * one.void_seconds.get(address, _VOID / 2))
+                one.void_seconds[address] = seconds
+                one.voided[address] = now + seconds
                 self._has_changed = True
 
     def _notify(self, plan: SharePlan | None, asker: _SharingExperiment | None) -> None:

@@ -124,6 +124,9 @@ class ShareReporter:
         #: The workers where it holds what is due to others, and for how many seconds it holds too
         #: much, as of the last reading.
         self.over: tuple[Sequence[str], float] = ((), 0.0)
+        #: The leases of all experiments, the number of experiments that wait, and the place of this
+        #: one among them, as of the last reading; None if the plugin does not say so.
+        self.demands: tuple[int, int, int] | None = None
         self._has_news = False
         self._task: asyncio.Task[None] | None = None
         #: When the plugin may be registered again, on the loop's clock.
@@ -172,6 +175,8 @@ class ShareReporter:
         shares = None if answer is None else answer["shares"]
         self.shares = None if shares is None else ClusterShares.from_plain(**shares)
         self.over = ((), 0.0) if answer is None else answer["over"]
+        # The plugin of the driver that came first may be older.
+        self.demands = None if answer is None else answer.get("demand")
         if answer is not None or not self._enabled:
             return
         loop = asyncio.get_running_loop()

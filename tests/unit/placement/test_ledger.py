@@ -580,7 +580,7 @@ def test_a_worker_is_avoided_until_the_latest_time_that_was_given() -> None:
     ledger.avoid("a", 2.0)
     assert not ledger.fits(one, now=119.0)
     # A newer notice of the worker is the one that counts.
-    ledger.avoid("a", 60.0, replaces=True)
+    ledger.avoid("a", 60.0, is_leaving=True)
     assert ledger.fits(one, now=60.0)
     ledger.avoid("a", 120.0)
     assert ledger.fits(one, now=120.0)

@@ -17,8 +17,15 @@ def run(name: str, *addresses: str, **facts: Any) -> Any:
     reservation = SimpleNamespace(end_reported=False, placement=placement)
     return SimpleNamespace(
         end_reported=False,
+        spec=SimpleNamespace(checkpoint=None),
         **{"trial_id": name, "reservation": reservation, "received_seq": 1, "order": None, **facts},
     )
+
+
+def resumed(name: str, *addresses: str, started_at: float | None, first_result_at: float | None) -> Any:
+    one = run(name, *addresses, started_at=started_at, first_result_at=first_result_at)
+    one.spec.checkpoint = "saved"
+    return one
 
 
 def chosen(chooser: YieldChooser, runs: list[Any], *, seconds: float = 5, now: float = 0) -> list[str]:
@@ -57,3 +64,28 @@ def test_the_next_trial_yields_when_the_last_one_has_left() -> None:
 def test_a_trial_on_several_workers_yields_once() -> None:
     runs = [run("a", "x"), run("wide", "x", "y")]
     assert chosen(YieldChooser(0, can_save=True), runs) == ["wide"]
+
+
+def test_a_trial_that_has_resumed_trains_for_as_long_as_its_start_took() -> None:
+    chooser = YieldChooser(0, can_save=True)
+    runs = [resumed("a", "x", started_at=10, first_result_at=40)]
+    assert chosen(chooser, runs, now=69) == []
+    assert chosen(chooser, runs, now=70) == ["a"]
+
+
+@pytest.mark.parametrize("started_at", [None, 10])
+def test_a_trial_that_has_resumed_and_reported_nothing_does_not_yield(started_at: float | None) -> None:
+    runs = [resumed("a", "x", started_at=started_at, first_result_at=None)]
+    assert chosen(YieldChooser(0, can_save=True), runs, now=1e6) == []
+
+
+def test_a_trial_that_has_resumed_keeps_its_place_for_the_seconds_of_the_setting() -> None:
+    chooser = YieldChooser(5, can_save=True)
+    runs = [resumed("a", "x", started_at=10, first_result_at=10)]
+    assert chosen(chooser, runs, now=14.9) == []
+    assert chosen(chooser, runs, now=15) == ["a"]
+
+
+def test_instead_of_a_trial_that_has_just_resumed_the_one_before_yields() -> None:
+    runs = [run("a", "x"), resumed("b", "x", started_at=10, first_result_at=40)]
+    assert chosen(YieldChooser(0, can_save=True), runs, now=50) == ["a"]

@@ -52,6 +52,57 @@ def test_a_full_cluster_grows_by_exactly_what_is_missing(workers: int, each: int
     assert target == workers + ceil(waiting / each)
 
 
+@settings(max_examples=60)
+@given(
+    workers=st.integers(1, 9),
+    each=st.integers(1, 8),
+    size=st.integers(1, 3),
+    waiting=st.lists(st.integers(1, 200), min_size=2, max_size=4),
+)
+def test_experiments_on_a_full_cluster_show_the_sum_of_what_they_lack(
+    workers: int, each: int, size: int, waiting: list[int]
+) -> None:
+    size = min(size, each)
+    leases = workers * (each // size)
+    # For each experiment the cluster is full, of its own trials or those of others.
+    full = ledger_of(
+        *(worker(str(n), each, resources={"CPU": each}, used={"CPU": each}) for n in range(workers))
+    )
+    shown = [
+        demand_signal(
+            needs(CPU=size),
+            count,
+            full,
+            busy=leases,
+            place=place,
+            sharers=len(waiting),
+            new_worker=worker("new", each),
+        )
+        for place, count in enumerate(waiting)
+    ]
+    missing = sum(ceil(count / (each // size)) for count in waiting)
+    tasks = sum(one.tasks for one in shown if one)
+    # Tasks of one prefix have the duration that was set last.
+    for one in shown:
+        assert one is not None
+        both = DemandSignal(tasks=tasks, weight=one.weight)
+        target = dask_target(both, workers=workers, threads=workers * each, leases=leases)
+        assert target == workers + missing
+
+
+def test_room_on_a_worker_that_was_given_notice_is_missing() -> None:
+    ledger = ledger_of(worker("stays", 2), worker("leaves", 2))
+    assert demand_signal(needs(CPU=1), 4, ledger, new_worker=worker("new", 2)) is None
+    # A worker that is avoided for a moment will be used again.
+    ledger.avoid("stays", 1.0)
+    assert demand_signal(needs(CPU=1), 4, ledger, new_worker=worker("new", 2)) is None
+    ledger.avoid("leaves", 60.0, is_leaving=True)
+    shown = demand_signal(needs(CPU=1), 4, ledger, new_worker=worker("new", 2))
+    assert dask_target(shown, workers=2, threads=4, leases=0) == 3
+    ledger.remove("leaves")
+    assert ledger.leaving == frozenset()
+
+
 def test_trials_larger_than_a_thread_count_as_what_they_take() -> None:
     ledger = ledger_of(worker("a", 4), worker("b", 4))
     two = needs(CPU=2)

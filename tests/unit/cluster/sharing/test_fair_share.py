@@ -556,6 +556,43 @@ def test_a_lower_class_starves() -> None:
     assert cluster.begun["high"] > 20
 
 
+@pytest.mark.parametrize("weight", [1, 2])
+def test_the_third_experiment_has_its_turn_however_long_trials_are(weight: float) -> None:
+    # All lags reach their bound during a trial: those that hold nothing have none.
+    cluster = Cluster({"x": {"CPU": 1}})
+    for name in "abc":
+        cluster.add(name, {"CPU": 1}, length=100, weight=weight if name == "c" else 1)
+    cluster.advance(1200)
+    assert min(cluster.begun.values()) >= 3, cluster.begun
+
+
+def test_a_group_that_holds_nothing_has_its_turn_however_long_trials_are() -> None:
+    cluster = Cluster({"x": {"CPU": 1}})
+    for name in "abcd":
+        cluster.add(name, {"CPU": 1}, length=100, group="g" if name in "cd" else "")
+    cluster.advance(1200)
+    assert cluster.begun["c"] + cluster.begun["d"] >= 3, cluster.begun
+
+
+def test_room_is_reserved_where_an_experiment_holds_more_than_its_share() -> None:
+    one = Contender("one", holdings=held("x"))
+    much = Contender("much", holdings=held("y", "y"), requests=wants(9))
+    new = Contender("new", lag=CREDIT, requests=wants(1))
+    plan = plan_shares({"x": {"CPU": 1}, "y": {"CPU": 2}}, [one, much, new])
+    # Trials of "one" do not yield, because it has no more than is due to it.
+    assert plan.granted == {"one": {"x": {"CPU": 1}}, "much": {"y": {"CPU": 1}}, "new": {"y": {"CPU": 1}}}
+    due = {"one": 1.0, "much": 1.0, "new": 0.0}
+    assert plan_shares({"x": {"CPU": 1}, "y": {"CPU": 2}}, [one, much, new], due).granted["new"] == {
+        "x": {"CPU": 1}
+    }
+
+
+def test_an_experiment_that_holds_its_share_is_soon_forgiven_what_it_had_before() -> None:
+    assert next_lag(-2.0, 0.5, 0.5, 5.0, waits=True) == -1.5
+    assert next_lag(-2.0, 0.5, 0.5, 60.0, waits=True) == 0
+    assert next_lag(-2.0, 0.5, 0.75, 4.0, waits=True) == -3
+
+
 @settings(max_examples=20)
 @given(
     st.lists(st.integers(1, 4), min_size=1, max_size=3),

@@ -3,105 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import dask
 import pytest
+from sharing_kit import CPU, Scheduler, demand
 
-from dasktune.cluster.sharing.fair_share import SharePlan, plan_shares
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME, SharePlugin
 
-CPU = {"CPU": 1}
-
-
-class Scheduler:
-    """Workers, leases, timers and notifications, as far as the plugin looks at them."""
-
-    def __init__(self, **cpus: float) -> None:
-        self.now = 1000.0
-        # Plans take no time.
-        self.stopwatch: Callable[[], float] = lambda: 0.0
-        self.plan: Callable[..., SharePlan] = plan_shares
-        self.workers: dict[str, Any] = {}
-        self.tasks: dict[Any, Any] = {}
-        self.timers: list[tuple[float, Callable[[], None]]] = []
-        self.notified: list[str] = []
-        self.loop = SimpleNamespace(call_later=self.call_later)
-        for address, amount in cpus.items():
-            self.add_worker(address, amount)
-        self.plugin = SharePlugin(
-            timer=lambda: self.now, stopwatch=lambda: self.stopwatch(), plan=lambda *given: self.plan(*given)
-        )
-        self.plugin.scheduler = self
-
-    def add_worker(self, address: str, cpus: float) -> None:
-        self.workers[address] = SimpleNamespace(
-            address=address, resources={"CPU": cpus}, used_resources={"CPU": 0.0}
-        )
-
-    def call_later(self, delay: float, function: Callable[[], None]) -> None:
-        self.timers.append((self.now + delay, function))
-
-    def log_event(self, topic: str, message: dict[str, Any]) -> None:
-        assert message == {"kind": "share-changed"}
-        self.notified.append(topic)
-
-    def advance(self, seconds: float) -> list[str]:
-        """Let time pass, run the timers, and return the experiments that were notified."""
-        self.now += seconds
-        due = [function for when, function in self.timers if when <= self.now]
-        self.timers = [one for one in self.timers if one[0] > self.now]
-        for function in due:
-            function()
-        told, self.notified = self.notified, []
-        return told
-
-    def hold(self, experiment: str, address: str, number: int = 1, needs: Any = CPU) -> str:
-        key = f"{experiment}-actor-{number}-lease-{address}"
-        self.tasks[key] = SimpleNamespace(processing_on=self.workers[address], resource_restrictions=needs)
-        for kind, amount in needs.items():
-            self.workers[address].used_resources[kind] += amount
-        self.plugin.transition(key, "waiting", "processing", stimulus_id="s")
-        return key
-
-    def release(self, key: str) -> None:
-        task = self.tasks.pop(key)
-        for kind, amount in task.resource_restrictions.items():
-            task.processing_on.used_resources[kind] -= amount
-        self.plugin.transition(key, "processing", "released", stimulus_id="s")
-        self.plugin.transition(key, "released", "forgotten", stimulus_id="s")
-
-    def read(self, experiment: str, waits: int = 0, **options: Any) -> dict[str, Any]:
-        """Return the answer to an experiment, with what each worker has free for it."""
-        answer = self.plugin.exchange(experiment, demand(experiment, waits, **options))
-        others = {
-            address: worker.used_resources["CPU"]
-            - sum(lease.address == address for lease in self.plugin.leases.get(experiment, {}).values())
-            for address, worker in self.workers.items()
-        }
-        withheld = {
-            address: self.plugin.withheld(experiment, worker, {"CPU": others[address]})
-            for address, worker in self.workers.items()
-        }
-        return {
-            **answer,
-            "withheld": {address: amounts["CPU"] for address, amounts in withheld.items() if amounts},
-        }
-
-
-def demand(name: str, waits: int = 0, **options: Any) -> dict[str, Any]:
-    return {
-        "label": name.upper(),
-        "client": f"client of {name}",
-        "weight": 1.0,
-        "priority": 0,
-        "group": "",
-        "requests": [([CPU], "PACK", waits)] if waits else [],
-        "closed": [],
-        **options,
-    }
+NOTHING: dict[str, Any] = {"over": ([], 0.0), "demand": None}
 
 
 def test_the_summary_has_what_each_experiment_holds_is_due_and_waits_for() -> None:
@@ -219,7 +130,7 @@ def two() -> Scheduler:
 def test_one_experiment_alone_causes_no_plan_and_no_timer(two: Scheduler) -> None:
     for _ in range(5):
         two.advance(1)
-        assert two.read("a", waits=8) == {"others": 0, "shares": None, "over": ([], 0.0), "withheld": {}}
+        assert two.read("a", waits=8) == {"others": 0, "shares": None, **NOTHING, "withheld": {}}
     assert two.plugin.plans == 0
     assert two.timers == []
 
@@ -286,6 +197,69 @@ def test_room_that_is_not_used_is_not_reserved_for_long(two: Scheduler) -> None:
     assert free[0] in last
 
 
+def test_the_answer_says_how_many_experiments_wait(two: Scheduler) -> None:
+    # Those that wait share what they show to an adaptive cluster.
+    two.read("b", waits=8)
+    two.read("c")
+    assert [two.read(name, waits=8)["demand"] for name in "ab"] == [(2, 2, 0), (2, 2, 1)]
+    # One whose driver is silent counts no more.
+    two.advance(6)
+    assert two.read("b", waits=8)["demand"] == (2, 1, 0)
+
+
+def test_room_that_was_freed_is_not_taken_back_before_it_is_used() -> None:
+    scheduler = Scheduler(x=2)
+    scheduler.read("a")
+    leases = [scheduler.hold("a", "x", number) for number in range(2)]
+    scheduler.read("b", waits=1)
+    scheduler.advance(1)
+    scheduler.release(leases[0])
+    # No other trial of "a" waits at this moment: the one that has yielded does a moment later.
+    assert scheduler.advance(0.1) == ["b"]
+    assert scheduler.read("a", waits=1)["withheld"] == {"x": 1}
+    lease = scheduler.hold("b", "x")
+    scheduler.read("b")
+    scheduler.release(lease)
+    scheduler.advance(0.1)
+    assert scheduler.read("a", waits=1)["withheld"] == {}
+
+
+def pauses_of_reservation(two: Scheduler, seconds: int, **options: Any) -> list[float]:
+    """Return for how long nothing was reserved for "b", each time, while it starts nothing."""
+    begun, pauses = None, []
+    for _ in range(2 * seconds):
+        two.advance(0.5)
+        two.read("b", waits=8, **options)
+        is_reserved = bool(two.read("a", waits=8)["withheld"])
+        if is_reserved and begun is not None:
+            pauses.append(two.now - begun)
+            begun = None
+        elif not is_reserved and begun is None:
+            begun = two.now
+    return pauses
+
+
+def test_room_that_is_not_used_again_and_again_is_reserved_more_and_more_seldom() -> None:
+    # Trials of "a" would yield for nothing each time.
+    two = Scheduler(x=1)
+    two.read("a", waits=8)
+    two.read("b", waits=8, priority=1)
+    pauses = pauses_of_reservation(two, 700, priority=1)
+    assert pauses[:6] == pytest.approx([10, 20, 40, 80, 160, 160], abs=1.5)
+    # Once the room is used, the next pause is short.
+    two.release(two.hold("b", "x"))
+    assert pauses_of_reservation(two, 240, priority=1)[1] == pytest.approx(10, abs=1.5)
+
+
+def test_other_trials_are_not_kept_waiting_for_room_that_the_last_ones_did_not_use() -> None:
+    two = Scheduler(x=1)
+    two.read("a", waits=8)
+    two.read("b", waits=8, priority=1)
+    pauses_of_reservation(two, 300, priority=1)
+    smaller = {"requests": [([{"CPU": 0.5}], "PACK", 8)], "priority": 1}
+    assert pauses_of_reservation(two, 240, **smaller)[1] == pytest.approx(10, abs=1.5)
+
+
 def test_room_that_the_driver_has_not_read_of_stays_reserved(two: Scheduler) -> None:
     two.read("b", waits=8)
     two.release(next(iter(two.plugin.leases["a"])))
@@ -337,7 +311,7 @@ def test_a_killed_driver_is_forgotten_with_its_client(two: Scheduler) -> None:
     assert two.read("a", waits=8)["withheld"]
     two.plugin.remove_client(two, "client of b")
     two.advance(0.1)
-    assert two.read("a", waits=8) == {"others": 0, "shares": None, "over": ([], 0.0), "withheld": {}}
+    assert two.read("a", waits=8) == {"others": 0, "shares": None, **NOTHING, "withheld": {}}
 
 
 def test_a_silent_driver_is_forgotten_unless_it_holds_something(two: Scheduler) -> None:
@@ -498,7 +472,7 @@ def test_an_error_disturbs_neither_the_scheduler_nor_the_driver(
     two.advance(1)
     two.plan = lambda *_: 1 / 0
     with caplog.at_level(logging.ERROR, "distributed.dasktune"):
-        assert two.read("b", waits=8) == {"others": 0, "shares": None, "over": ([], 0.0), "withheld": {}}
+        assert two.read("b", waits=8) == {"others": 0, "shares": None, **NOTHING, "withheld": {}}
         two.hold("b", "x", 9)
         two.advance(1)
     assert [record.message for record in caplog.records] == [

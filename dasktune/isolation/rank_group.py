@@ -183,8 +183,9 @@ class RankGroup:
         Returns seconds.
     """
 
-    # One thread, the trial's, calls all methods but `kill`. Messages come through `_inbox`, so
-    # nothing else changes the state.
+    # One thread, the trial's, calls all methods but `kill` and `is_occupied`. Messages come through
+    # `_inbox`, so nothing else changes the state. If processes are left at the end, the thread of
+    # `_end_later` takes over the inbox, and the trial's thread does not read it any more.
 
     def __init__(
         self,
@@ -224,6 +225,8 @@ class RankGroup:
         #: The ranks whose agents were told to start them; each of them dies.
         self._started: set[int] = set()
         self._over = False
+        #: Waits for processes that cannot be killed now; None without any.
+        self._waiting: threading.Thread | None = None
         #: What the ranks have copied of the checkpoint that is being written.
         self._written: dict[int, ShardWritten] = {}
 
@@ -367,8 +370,16 @@ class RankGroup:
         self._inbox.put(("", _Killed()))
         self._kill_all()
 
+    @property
+    def is_occupied(self) -> bool:
+        """Whether the trial has ended although processes of its ranks are still there."""
+        return self._waiting is not None and self._waiting.is_alive()
+
     def end(self, grace: float = 0.0) -> None:
-        """Wait until no process of a rank is left; kill those that are after `grace` seconds."""
+        """Wait until no process of a rank is left; kill those that are after `grace` seconds.
+
+        A process that waits for a device is not waited for: `is_occupied` says so until it ends.
+        """
         if not self._opened or self._over:
             return
         self._over = True
@@ -382,6 +393,16 @@ class RankGroup:
                 _ranks(left),
                 self._spec.trial_id,
             )
+            # The end of this thread's wait ends the connections.
+            self._waiting = threading.Thread(
+                target=self._end_later, name=f"dasktune-{self._spec.trial_id}-ranks", daemon=True
+            )
+            self._waiting.start()
+        else:
+            self._link.close()
+
+    def _end_later(self) -> None:
+        self._wait_for_deaths(None)
         self._link.close()
 
     # Messages
@@ -529,21 +550,27 @@ class RankGroup:
     def _fail_first(self, rank: int, error: ErrorInfo) -> NoReturn:
         """Raise RankFailed with the error of a rank, or with the death of another one before it."""
         deadline = self._timer() + _SETTLE_SECONDS
+        # An error unwinds the stack of its rank and closes connections there, so an error that it
+        # causes on another rank may come first. The user needs to see both.
+        errors = {rank: error}
         while (arrived := self._next(deadline)) is not None:
             match arrived[1]:
                 case FromRank(rank=other, message=RankEnded(error=later)):
                     self._ended[other] = later
+                    if later is not None:
+                        errors.setdefault(other, later)
                 case RankDied(rank=other, error=death):
                     self._died[other] = death
                     if other not in self._ended:
-                        raise RankFailed(_named(other, death))
+                        raise RankFailed(_with_others(_named(other, death), errors))
                 case AgentLost(reason=reason):
                     self._lose(arrived[0], reason)
                 case _Killed():
                     raise RanksKilled
                 case FromRank() | PortHeld() | StacksDumped():
                     pass  # The trial has failed, whatever they say.
-        raise RankFailed(_named(rank, error))
+        del errors[rank]
+        raise RankFailed(_with_others(_named(rank, error), errors))
 
     def _fail_late(self) -> NoReturn:
         """Raise RankFailed with the stacks of the ranks that did not come to a report."""
@@ -569,9 +596,9 @@ class RankGroup:
             for address in self._addresses if self._opened else ():
                 self._link.send(address, KillRanks())
 
-    def _wait_for_deaths(self, seconds: float) -> list[int]:
+    def _wait_for_deaths(self, seconds: float | None) -> list[int]:
         """Wait until the ranks have ended; return those that have not, of workers in contact."""
-        deadline = self._timer() + seconds
+        deadline = None if seconds is None else self._timer() + seconds
         while left := self._living():
             arrived = self._next(deadline)
             if arrived is None:
@@ -652,6 +679,15 @@ def _ranks(ranks: Sequence[int]) -> str:
     ('rank 1', 'ranks 0, 2')
     """
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+
+
+def _with_others(error: ErrorInfo, others: Mapping[int, ErrorInfo]) -> ErrorInfo:
+    """Return the error with those of other ranks, which may be its causes or follow from it."""
+    texts = [
+        f"At the same time rank {rank} failed:\n{one.traceback or one.message}\n"
+        for rank, one in others.items()
+    ]
+    return replace(error, traceback="\n".join([error.traceback or f"{error.message}\n", *texts]))
 
 
 def _named(rank: int, error: ErrorInfo) -> ErrorInfo:

@@ -88,9 +88,14 @@ class RankedRun(ThreadRun):
         self._rank_error: ErrorInfo | None = None
 
     @property
+    def in_use(self) -> bool:
+        """Whether a process of a rank may be there."""
+        return super().in_use or self._group.is_occupied
+
+    @property
     def occupied(self) -> bool:
-        """Always False: user code ends with its processes."""
-        return False
+        """Whether the trial has ended although a process of a rank is still there."""
+        return self.finished and self._group.is_occupied
 
     def interrupt(self) -> None:
         """Kill all ranks. A trial without an order to pause is stopped."""

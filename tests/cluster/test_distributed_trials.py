@@ -10,8 +10,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -328,6 +330,44 @@ def test_no_rank_survives_a_killed_one(cluster: LocalCluster, tmp_path: Path, fo
     assert all_gone([int(pid) for pid in notes(tmp_path)])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 3], ids=["own", "other"])
+def test_no_fork_of_a_rank_survives_a_killed_worker(cluster: LocalCluster, tmp_path: Path, rank: int) -> None:
+    options = {"stop": StopAllAtOnce(tmp_path), "stop_grace": 0.5}
+    with fitting(tuner(cluster, tmp_path, tune.with_ranks(fork_and_wait, 4), **options)) as future:
+        until(lambda: len(pids(tmp_path)) == 4 and len(notes(tmp_path)) == 4)
+        forked = [int(pid) for pid in notes(tmp_path)]
+        os.kill(worker_of(tmp_path, rank), signal.SIGKILL)
+        until(lambda: all_gone(forked))
+        until(lambda: len(notes(tmp_path)) == 8)
+        (tmp_path / "stop").touch()
+        assert statuses(future.result(timeout=120)) == {"TERMINATED"}
+
+
+def fork_and_wait(config: dict[str, Any]) -> None:
+    """Fork, report once and wait for ever."""
+    introduce(config)
+    child = os.fork()
+    if child:
+        note(Path(config["place"]), child)
+        tune.report({"step": 1})
+    signal.pause()
+
+
+def test_a_signal_to_all_processes_of_a_job_fails_no_trial(cluster: LocalCluster, tmp_path: Path) -> None:
+    # Nannies take SIGTERM as a notice. Batch systems send it to the ranks, too.
+    options = {"stop": StopAllAtOnce(tmp_path)}
+    with fitting(tuner(cluster, tmp_path, tune.with_ranks(count, 2), **options)) as future:
+        until(lambda: len(pids(tmp_path)) == 2 and len(journal(tmp_path, event="ResultReported")) > 3)
+        for pid in pids(tmp_path).values():
+            os.kill(pid, signal.SIGTERM)
+        done = len(journal(tmp_path, event="ResultReported"))
+        until(lambda: len(journal(tmp_path, event="ResultReported")) > done + 5)
+        (tmp_path / "stop").touch()
+        assert statuses(future.result(timeout=120)) == {"TERMINATED"}
+    assert len(restarts(tmp_path)) == 1
+
+
 def end_early(config: dict[str, Any]) -> None:
     """Report once less on rank 0."""
     tune.report({"step": 1})
@@ -531,6 +571,64 @@ def test_ranks_killed_at_any_moment_lose_no_recorded_step(cluster: LocalCluster,
     assert result.checkpoint.to_dict() == {"step": steps[-1]}
 
 
+# Room
+
+
+def hinder_kills(place: str) -> None:
+    """Let no kill reach the ranks of a worker until there is a file, as if a disk hung."""
+    from dasktune.isolation import rank_group
+    from dasktune.isolation.process import ChildProcess
+
+    rank_group._KILL_SECONDS = 0.1  # type: ignore[misc]
+
+    def kill_later(self: ChildProcess) -> None:
+        def wait() -> None:
+            while not Path(place, "die").exists():
+                time.sleep(0.01)
+            with suppress(OSError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+        threading.Thread(target=wait, daemon=True).start()
+
+    ChildProcess._kill_group = kill_later  # type: ignore[method-assign]
+
+
+def leave_a_rank(config: dict[str, Any]) -> None:
+    """Let rank 1 wait for ever in the first trial, whose rank 0 fails; look in the second one."""
+    place = Path(config["place"])
+    if config["trial"]:
+        note(place, all_gone(pids(place)))
+        return
+    rank = introduce(config)
+    tune.report({"step": 1})
+    if rank == config["failing"]:
+        raise ValueError("no luck")
+    signal.pause()
+
+
+@pytest.mark.parametrize(
+    "failing", [pytest.param(0, id="other"), pytest.param(1, id="own", marks=pytest.mark.slow)]
+)
+def test_a_rank_that_does_not_die_at_once_keeps_its_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, failing: int
+) -> None:
+    space = {"trial": tune.grid_search([0, 1]), "failing": failing}
+    # Each trial needs both workers.
+    trainable = tune.with_ranks(leave_a_rank, 2, {"cpu": 1})
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
+        with Client(cluster, set_as_default=False) as client:
+            client.run(hinder_kills, str(tmp_path))
+        with fitting(tuner(cluster, tmp_path, trainable, space)) as future:
+            until(lambda: "stay reserved" in caplog.text)
+            assert len(journal(tmp_path, event="TrialFailed")) == 1
+            assert len(journal(tmp_path, event="TrialStarted")) == 1
+            assert not all_gone(pids(tmp_path))
+            (tmp_path / "die").touch()
+            results = future.result(timeout=120)
+    assert len(results.errors) == 1
+    assert notes(tmp_path) == ["True", "True"]
+
+
 # Sharded checkpoints
 
 
@@ -622,7 +720,7 @@ def leave_on_notice(config: dict[str, Any]) -> None:
     rank = introduce(config)
     checkpoint = tune.get_checkpoint()
     step = 0 if checkpoint is None else int((Path(checkpoint.path) / f"rank-{rank}").read_text())
-    while step < 3 or not (place / "go").exists():
+    while True:
         step += 1
         saved = None
         if tune.should_checkpoint():
@@ -631,7 +729,9 @@ def leave_on_notice(config: dict[str, Any]) -> None:
             directory = Path(tempfile.mkdtemp(dir=place))
             (directory / f"rank-{rank}").write_text(str(step))
             saved = tune.Checkpoint.from_directory(directory)
-        tune.report({"step": step, "world": context.get_world_size()}, checkpoint=saved)
+        # Rank 0 decides for all: each may see the file at another step.
+        done = (place / "go").exists() and step >= 3
+        tune.report({"step": step, "world": context.get_world_size(), "done": done}, checkpoint=saved)
         time.sleep(0.02)
 
 

@@ -8,6 +8,7 @@ connection as lost, so a host that vanishes is detected without the end of the c
 from __future__ import annotations
 
 import asyncio
+import logging
 import pickle
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -23,6 +24,8 @@ from dasktune.isolation.rank_layout import host_of
 from dasktune.isolation.rank_messages import FromAgent, ToAgent
 
 __all__ = ["CommAgentLink", "serve_agent"]
+
+logger = logging.getLogger(__name__)
 
 #: Pings in the time after which a silent connection counts as lost.
 _PINGS: Final = 6
@@ -174,6 +177,7 @@ async def serve_agent(worker: Any, plugin: Any, comm: Any, actor: str, lost_afte
     channel = _Channel(worker.loop, lost_after_s)
     loader = TrainableLoader(worker, plugin, None, _ORPHAN_SECONDS)
     agent = RankAgent(host_of(worker.address), channel.post, loader.child_payload)
+    _drop_finished(plugin)
     plugin.rank_agents.append((actor, agent))
     try:
         await channel.run(comm, agent.handle)
@@ -181,7 +185,19 @@ async def serve_agent(worker: Any, plugin: Any, comm: Any, actor: str, lost_afte
         agent.close()
         # The worker's lease holds the resources until the processes have ended.
         deadline = worker.loop.time() + _LONGEST_END
-        while agent.processes and worker.loop.time() < deadline:
+        while not agent.finished and worker.loop.time() < deadline:
             await asyncio.sleep(_LOOK_SECONDS)
-        plugin.rank_agents.remove((actor, agent))
+        if not agent.finished:
+            # It stays in the list: a lease that is released later has to wait for it, too.
+            logger.warning(
+                "%d s after the end of a trial the processes of its ranks are still there. They wait for a "
+                "device or a disk. Their resources stay occupied until they end.",
+                _LONGEST_END,
+            )
+        _drop_finished(plugin)
     return Status.dont_reply
+
+
+def _drop_finished(plugin: Any) -> None:
+    """Forget the agents whose ranks have ended, also those that took long."""
+    plugin.rank_agents[:] = [one for one in plugin.rank_agents if not one[1].finished]

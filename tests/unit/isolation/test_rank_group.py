@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -271,6 +272,33 @@ def test_an_error_alone_names_its_rank() -> None:
     assert failure(group.next_event) == "rank 1: ValueError: no"
 
 
+def test_the_errors_of_all_ranks_are_shown() -> None:
+    # Rank 1 has closed its connections before it could say why.
+    agents = Agents()
+    group = started(agents)
+    agents.word(0, RankEnded(error=ErrorInfo(message="EOFError", traceback="in recv\nEOFError\n")))
+    agents.word(
+        1, RankEnded(error=ErrorInfo(message="ValueError: no", traceback="in step\nValueError: no\n"))
+    )
+    with pytest.raises(RankFailed) as caught:
+        group.next_event()
+    error = caught.value.error
+    assert error.message == "rank 0: EOFError"
+    shown = "in recv\nEOFError\n\nAt the same time rank 1 failed:\nin step\nValueError: no\n\n"
+    assert error.traceback == shown
+
+
+def test_an_error_before_the_death_of_another_rank_is_shown() -> None:
+    agents = Agents()
+    group = started(agents)
+    agents.word(0, RankEnded(error=ErrorInfo(message="EOFError")))
+    agents.say(B, RankDied(rank=1, error=ErrorInfo(message="the trial's process died of signal 9")))
+    with pytest.raises(RankFailed) as caught:
+        group.next_event()
+    text = caught.value.error.traceback
+    assert text == "rank 1: its process died of signal 9\n\nAt the same time rank 0 failed:\nEOFError\n"
+
+
 def test_a_rank_that_ends_early_is_named() -> None:
     agents = Agents()
     group = started(agents)
@@ -372,9 +400,21 @@ def test_the_end_waits_for_all_processes() -> None:
 
 
 def test_a_process_that_cannot_be_killed_is_reported(caplog: pytest.LogCaptureFixture) -> None:
-    group = started(Agents({KillRanks: silent}), timer=Clock(50.0))
+    agents = Agents({KillRanks: silent})
+    group = started(agents, timer=Clock(50.0))
+    assert not group.is_occupied
     group.end()
     assert "the processes of ranks 0, 1 of trial a could not be killed" in caplog.text
+    # The trial has ended, but its room is not free.
+    _die(agents, A)
+    assert group.is_occupied
+    assert not agents.closed
+    _die(agents, B)
+    deadline = time.monotonic() + 60
+    while group.is_occupied:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    assert agents.closed
 
 
 def test_a_worker_lost_after_an_error_of_a_rank_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:

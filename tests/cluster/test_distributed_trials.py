@@ -21,6 +21,7 @@ import numpy as np
 import psutil
 import pytest
 from cluster_kit import (
+    Fleet,
     assert_clean,
     assert_no_step_back,
     fitting,
@@ -154,6 +155,46 @@ def test_ranks_get_the_contract_of_torchrun(cluster: LocalCluster, tmp_path: Pat
     assert len({one["worker"] for one in seen}) == 2
     # One trial with one stream of results.
     assert [one["metrics"]["rank"] for one in journal(tmp_path, event="ResultReported")] == [0]
+
+
+@pytest.fixture
+def two_hosts(tmp_path: Path) -> Iterator[Fleet]:
+    """Two workers with a thread each on each of two addresses of this machine."""
+    fleet = Fleet(tmp_path)
+    try:
+        for host in ("127.0.0.2", "127.0.0.3", "127.0.0.2", "127.0.0.3"):
+            fleet.add_worker(f"--host={host}")
+        with fleet.client() as client:
+            until(lambda: len(client.scheduler_info()["workers"]) == 4)
+        yield fleet
+    finally:
+        fleet.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have one loopback address")
+def test_ranks_are_laid_out_by_host(two_hosts: Fleet, tmp_path: Path) -> None:
+    def places(ranks: int, name: str, **options: Any) -> list[list[int]]:
+        place = tmp_path / name
+        place.mkdir()
+        trainable = tune.with_ranks(describe, ranks, env={"MINE": "x"}, **options)
+        one = tune.Tuner(
+            trainable,
+            param_space={"place": str(place)},
+            run_config=run_config(place),
+            client=two_hosts.address,
+        )
+        assert statuses(one.fit()) == {"TERMINATED"}
+        return sorted(json.loads(line)["context"] for line in notes(place))
+
+    # Rank, world size, local rank, local world size and number of the host.
+    assert places(2, "packed") == [[0, 2, 0, 2, 0], [1, 2, 1, 2, 0]]
+    assert places(2, "exact", per_host=1) == [[0, 2, 0, 1, 0], [1, 2, 0, 1, 1]]
+    assert places(4, "full", per_host=2) == [
+        [0, 4, 0, 2, 0],
+        [1, 4, 1, 2, 0],
+        [2, 4, 0, 2, 1],
+        [3, 4, 1, 2, 1],
+    ]
 
 
 def add_up(config: dict[str, Any]) -> None:

@@ -20,8 +20,8 @@ from distributed.core import Status
 from dasktune.cluster.worker.trainable_loader import TrainableLoader
 from dasktune.isolation.rank_agent import RankAgent
 from dasktune.isolation.rank_group import AgentLost
-from dasktune.isolation.rank_layout import host_of
 from dasktune.isolation.rank_messages import FromAgent, ToAgent
+from dasktune.placement import host_of
 
 __all__ = ["CommAgentLink", "serve_agent"]
 

@@ -153,9 +153,9 @@ def kills(cluster: LocalCluster, times: int) -> tuple[list[float], list[float]]:
     return ends, resumes
 
 
-def kills_in_saves(cluster: LocalCluster, times: int) -> dict[str, int]:
+def kills_in_saves(cluster: LocalCluster, times: int, seed: int = 0) -> dict[str, int]:
     """Kill ranks while they save, and return what is left of their checkpoints."""
-    chosen = random.Random(0)
+    chosen = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder, _running(cluster, Path(folder), _save_parts) as place:
         for _ in range(times):
             _until(lambda: len(_pids(place)) == RANKS)
@@ -282,6 +282,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--kills", type=int, default=40, help="kills of a rank (40)")
     parser.add_argument("--saves", type=int, default=200, help="kills of a rank while all save (200)")
     parser.add_argument("--reports", type=int, default=500, help="reports of each number of ranks (500)")
+    parser.add_argument("--seed", type=int, default=0, help="chooses the moments of the latter (0)")
     chosen = parser.parse_args(arguments)
     rows: list[list[str]] = []
     print(machine(), f"load {load():.1f}")
@@ -302,7 +303,8 @@ def main(arguments: list[str] | None = None) -> None:
             rows.append(["SIGKILL of a rank, until all 4 have ended", *_shown(ends)])
             rows.append(["SIGKILL of a rank, until the next start's first result", *_shown(resumes)])
         if chosen.saves:
-            print(f"after {chosen.saves} kills in saves: {kills_in_saves(cluster, chosen.saves)}")
+            found = kills_in_saves(cluster, chosen.saves, chosen.seed)
+            print(f"after {chosen.saves} kills in saves: {found}")
     print(f"load {load():.1f}")
     print(table(["what", "median, ms", "95 %", "longest", "number"], rows))
 

@@ -206,7 +206,8 @@ class RankGroup:
         self._inbox: queue.SimpleQueue[tuple[str, Arrived]] = queue.SimpleQueue()
         self._kill_lock = threading.Lock()
         self._opened = False
-        self._began: set[int] = set()
+        #: The process id of each rank that has begun.
+        self._began: dict[int, int] = {}
         self._ended: dict[int, ErrorInfo | None] = {}
         self._died: dict[int, ErrorInfo] = {}
         #: Workers whose connection has ended, with the reason.
@@ -267,7 +268,7 @@ class RankGroup:
         while len(self._began) < self.world_size:
             # A fast rank may have come to its first report before the last one has begun.
             if not self._take(deadline):
-                late = sorted(set(range(self.world_size)) - self._began)
+                late = sorted(set(range(self.world_size)) - self._began.keys())
                 self._fail(
                     f"{_ranks(late)} did not start within {self._settings.start_timeout_s:g} s "
                     "(start_timeout_s of with_ranks)"
@@ -431,7 +432,7 @@ class RankGroup:
             case RankDied(rank=rank):
                 self._died[rank] = message.error
                 if rank not in self._ended:
-                    raise RankFailed(_named(rank, message.error))
+                    raise RankFailed(self._named(rank, message.error))
             case AgentLost(reason=reason):
                 self._lose(address, reason)
             case _Killed():
@@ -445,8 +446,8 @@ class RankGroup:
 
     def _handle_rank(self, rank: int, message: WordOfRank) -> None:
         match message:
-            case RankBegan():
-                self._began.add(rank)
+            case RankBegan(pid=pid):
+                self._began[rank] = pid
             case RankReport(number=number):
                 if number != self._number:
                     raise TypeError(
@@ -489,7 +490,7 @@ class RankGroup:
                     raise WorkerGone(f"worker {address} could not be reached: {reason}")
                 case RankDied(rank=rank, error=error):
                     # There is no port, so rank 0 cannot be started.
-                    raise RankFailed(_named(rank, error))
+                    raise RankFailed(self._named(rank, error))
                 case FromRank() | StacksDumped():
                     raise TypeError(f"{message!r} came before any rank was started: a bug in dasktune")
 
@@ -509,15 +510,14 @@ class RankGroup:
             case "function":
                 self._tell(ReduceMetrics(number=self._number, metrics=packed), 0)
 
-    @staticmethod
-    def _unpack(rank: int, packed: bytes) -> dict[str, Any]:
+    def _unpack(self, rank: int, packed: bytes) -> dict[str, Any]:
         """Unpickle the metrics of a rank in the trial's own thread, as this may run user code."""
         try:
             return unpack_metrics(packed)
         except Exception as error:  # whatever the user's objects raise
             cause = error_info(error)
             message = f"its metrics could not be unpickled on the trial's worker: {cause.message}"
-            raise RankFailed(_named(rank, replace(cause, message=message))) from error
+            raise RankFailed(self._named(rank, replace(cause, message=message))) from error
 
     def _add_report(self, metrics: dict[str, Any]) -> None:
         offers = {rank: one for rank, one in sorted(self._reports.items()) if one.files}
@@ -542,6 +542,24 @@ class RankGroup:
     def _fail(self, message: str, traceback: str = "") -> NoReturn:
         raise RankFailed(ErrorInfo(message=message, traceback=traceback or f"{message}\n"))
 
+    def _named(self, rank: int, error: ErrorInfo) -> ErrorInfo:
+        """Return the error of a rank, which its message names; the traceback says where it ran."""
+        message = error.message.replace("the trial's process", "its process", 1)
+        message = f"rank {rank}: {message}"
+        shown = f"Rank {rank} ran {self._where(rank)}.\n\n{error.traceback or message}"
+        return replace(error, message=message, traceback=shown if shown.endswith("\n") else f"{shown}\n")
+
+    def _where(self, rank: int) -> str:
+        """Return where a rank runs."""
+        place = self._places[rank]
+        parts = [f"on worker {place.address}"]
+        if rank in self._began:
+            parts.append(f"in process {self._began[rank]}")
+        devices = self._spec.bundle_devices[place.bundle] if self._spec.bundle_devices else None
+        if devices:
+            parts.append(f"with GPU {', '.join(devices)}")
+        return " ".join(parts)
+
     def _lose(self, address: str, reason: str) -> NoReturn:
         """Note that a worker is out of contact, so that no end waits for its ranks."""
         self._lost[address] = reason
@@ -562,7 +580,7 @@ class RankGroup:
                 case RankDied(rank=other, error=death):
                     self._died[other] = death
                     if other not in self._ended:
-                        raise RankFailed(_with_others(_named(other, death), errors))
+                        raise RankFailed(_with_others(self._named(other, death), errors))
                 case AgentLost(reason=reason):
                     self._lose(arrived[0], reason)
                 case _Killed():
@@ -570,7 +588,7 @@ class RankGroup:
                 case FromRank() | PortHeld() | StacksDumped():
                     pass  # The trial has failed, whatever they say.
         del errors[rank]
-        raise RankFailed(_with_others(_named(rank, error), errors))
+        raise RankFailed(_with_others(self._named(rank, error), errors))
 
     def _fail_late(self) -> NoReturn:
         """Raise RankFailed with the stacks of the ranks that did not come to a report."""
@@ -586,7 +604,9 @@ class RankGroup:
             f"no result for {self._limit:g} s (report_timeout_s): {_ranks(late)} did not come to report "
             f"{self._number}"
         )
-        shown = "".join(f"Rank {rank}:\n{text}\n" for rank, text in sorted(self._stacks.items()))
+        shown = "".join(
+            f"Rank {rank} {self._where(rank)}:\n{text}\n" for rank, text in sorted(self._stacks.items())
+        )
         self._fail(message, f"{shown}{message}\n")
 
     # Ends
@@ -687,10 +707,5 @@ def _with_others(error: ErrorInfo, others: Mapping[int, ErrorInfo]) -> ErrorInfo
         f"At the same time rank {rank} failed:\n{one.traceback or one.message}\n"
         for rank, one in others.items()
     ]
-    return replace(error, traceback="\n".join([error.traceback or f"{error.message}\n", *texts]))
-
-
-def _named(rank: int, error: ErrorInfo) -> ErrorInfo:
-    """Return the error of a rank, which its message names."""
-    message = error.message.replace("the trial's process", "its process", 1)
-    return replace(error, message=f"rank {rank}: {message}")
+    # The error itself comes last, because pages that are short of room show the end.
+    return replace(error, traceback="\n".join([*texts, error.traceback]))

@@ -126,7 +126,7 @@ class _Rank:
             request = code.trainable.ranks
             self._session.reduce = None if request is None else request.reduce
             enter_session(self._session)
-            self._send(RankBegan())
+            self._send(RankBegan(pid=os.getpid()))
             call_and_end_forks(run_function, code.trainable, dict(config), self._session.report)
         except TrialInterrupted as interruption:
             # Without an order it is user code that has raised it.

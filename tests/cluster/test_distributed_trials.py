@@ -339,6 +339,7 @@ def test_an_error_names_its_rank_and_the_trial_resumes(cluster: LocalCluster, tm
     assert steps == [1, 2, 3, 4]
     [failure] = journal(tmp_path, event="TrialFailed")
     assert "rank 1: ValueError: no luck" in json.dumps(failure)
+    assert "Rank 1 ran on worker tcp://" in failure["error"]["traceback"]
 
 
 def wait_for_peers(config: dict[str, Any]) -> None:
@@ -493,6 +494,28 @@ def test_a_stop_between_results_kills_after_the_grace_period(cluster: LocalClust
         (tmp_path / "stop").touch()
         results = future.result(timeout=120)
     assert statuses(results) == {"TERMINATED"}
+    assert all_gone(pids(tmp_path))
+
+
+@pytest.mark.slow
+def test_ranks_end_with_a_worker_that_is_a_thread_of_the_driver(tmp_path: Path) -> None:
+    # No process ends, and the trial's own worker has no connection to its agent.
+    options = {"stop": StopAllAtOnce(tmp_path), "stop_grace": 600}
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0") as cluster,
+        fitting(tuner(cluster, tmp_path, tune.with_ranks(ignore_stop, 2), **options)) as future,
+    ):
+        until(lambda: len(journal(tmp_path, event="ResultReported")) == 1)
+        before = pids(tmp_path)
+        [worker] = cluster.workers.values()
+        cluster.sync(worker.close)
+        until(lambda: all_gone(before))
+        cluster.scale(2)  # the first one counts until Dask looks again
+        until(lambda: len(pids(tmp_path)) == 2 and set(pids(tmp_path).values()).isdisjoint(before.values()))
+        (tmp_path / "stop").touch()
+        for pid in pids(tmp_path).values():
+            os.kill(pid, signal.SIGKILL)
+        assert future.result(timeout=120) is not None
     assert all_gone(pids(tmp_path))
 
 

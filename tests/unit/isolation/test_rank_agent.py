@@ -242,7 +242,7 @@ def _say_began(made: list[Any], count: int) -> list[Any]:
         assert time.monotonic() < deadline
         time.sleep(0.001)
     for process in made:
-        process.messages.put(RankBegan())
+        process.messages.put(RankBegan(pid=7))
     return made
 
 

@@ -109,7 +109,7 @@ def _hold(agents: Agents, address: str) -> None:
 
 
 def _begin(agents: Agents, address: str) -> None:
-    agents.word((A, B).index(address), RankBegan())
+    agents.word((A, B).index(address), RankBegan(pid=7))
 
 
 def _die(agents: Agents, address: str) -> None:
@@ -194,10 +194,10 @@ def test_a_report_is_complete_when_the_last_rank_comes() -> None:
 def test_a_question_before_the_last_rank_has_begun_is_kept() -> None:
     def ask(agents: Agents, address: str) -> None:
         if address == A:
-            agents.word(0, RankBegan())
+            agents.word(0, RankBegan(pid=7))
             agents.word(0, AskCheckpoint())
         else:
-            agents.word(1, RankBegan())
+            agents.word(1, RankBegan(pid=7))
 
     group = started(Agents({StartRanks: ask}))
     assert group.next_event() == NewCheckpointAsked(0)
@@ -284,8 +284,10 @@ def test_the_errors_of_all_ranks_are_shown() -> None:
         group.next_event()
     error = caught.value.error
     assert error.message == "rank 0: EOFError"
-    shown = "in recv\nEOFError\n\nAt the same time rank 1 failed:\nin step\nValueError: no\n\n"
-    assert error.traceback == shown
+    assert error.traceback == (
+        "At the same time rank 1 failed:\nin step\nValueError: no\n\n\n"
+        f"Rank 0 ran on worker {A} in process 7.\n\nin recv\nEOFError\n"
+    )
 
 
 def test_an_error_before_the_death_of_another_rank_is_shown() -> None:
@@ -295,8 +297,10 @@ def test_an_error_before_the_death_of_another_rank_is_shown() -> None:
     agents.say(B, RankDied(rank=1, error=ErrorInfo(message="the trial's process died of signal 9")))
     with pytest.raises(RankFailed) as caught:
         group.next_event()
-    text = caught.value.error.traceback
-    assert text == "rank 1: its process died of signal 9\n\nAt the same time rank 0 failed:\nEOFError\n"
+    assert caught.value.error.traceback == (
+        "At the same time rank 0 failed:\nEOFError\n\n"
+        f"Rank 1 ran on worker {B} in process 7.\n\nrank 1: its process died of signal 9\n"
+    )
 
 
 def test_a_rank_that_ends_early_is_named() -> None:
@@ -317,7 +321,7 @@ def test_late_ranks_are_named_with_their_stacks() -> None:
     with pytest.raises(RankFailed) as caught:
         group.next_event()
     assert "rank 1 did not come to report 1" in caught.value.error.message
-    assert "Rank 1:\nin hang" in caught.value.error.traceback
+    assert f"Rank 1 on worker {B} in process 7:\nin hang" in caught.value.error.traceback
 
 
 @pytest.mark.parametrize("found", [True, False])

@@ -127,6 +127,9 @@ class FullReport:
     offers: Mapping[int, RankReport]
     #: Whether user code of a rank has asked for notices.
     asks_for_notices: bool = False
+    #: The rank that came last, and the seconds for which the first one had waited then.
+    slowest_rank: int = 0
+    rank_wait_s: float = 0.0
 
     @property
     def checkpoint(self) -> str | None:
@@ -216,7 +219,9 @@ class RankGroup:
         self._number = 1
         self._reports: dict[int, RankReport] = {}
         self._reducing = False
-        #: Since when the limit of the report timeout runs.
+        #: The rank that has come last to the report, and when.
+        self._last_came: tuple[int, float] = (0, 0.0)
+        #: Since when the limit of the report timeout runs: the last release or the first report.
         self._waiting_since = 0.0
         #: The ranks that read a checkpoint from the storage, which no limit bounds.
         self._loading: set[int] = set()
@@ -453,8 +458,10 @@ class RankGroup:
                     raise TypeError(
                         f"rank {rank} is at report {number}, not {self._number}: a bug in dasktune"
                     )
+                now = self._timer()
                 if not self._reports:
-                    self._waiting_since = self._timer()
+                    self._waiting_since = now
+                self._last_came = rank, now
                 self._reports[rank] = message
             case Reduced(error=ErrorInfo() as error):
                 # The report is refused on all ranks, and counts on none. User code may catch it.
@@ -524,8 +531,16 @@ class RankGroup:
         if not offers and self._reports[0].checkpoint is not None:
             offers = {0: self._reports[0]}  # A checkpoint without files, as in an ordinary trial.
         asks = any(one.asks_for_notices for one in self._reports.values())
+        slowest, came = self._last_came
         self._events.append(
-            FullReport(number=self._number, metrics=metrics, offers=offers, asks_for_notices=asks)
+            FullReport(
+                number=self._number,
+                metrics=metrics,
+                offers=offers,
+                asks_for_notices=asks,
+                slowest_rank=slowest,
+                rank_wait_s=came - self._waiting_since,
+            )
         )
 
     def _check_same_end(self) -> None:

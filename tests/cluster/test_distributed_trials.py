@@ -238,6 +238,23 @@ def differ(config: dict[str, Any]) -> None:
     tune.report({"loss": float(tune.get_context().get_world_rank())})
 
 
+def report_own(config: dict[str, Any]) -> None:
+    """Report one of the fields that are filled for distributed trials, if the trial is to."""
+    tune.report({"slowest_rank": -1} if config["own"] else {})
+
+
+@pytest.mark.parametrize(("ranks", "own"), [(2, False), (2, True), (1, False)], ids=["two", "own", "one"])
+def test_results_name_the_rank_for_which_the_others_waited(
+    cluster: LocalCluster, tmp_path: Path, ranks: int, own: bool
+) -> None:
+    [result] = tuner(cluster, tmp_path, tune.with_ranks(report_own, ranks), {"own": own}).fit()
+    if ranks == 1:
+        assert not {"slowest_rank", "rank_wait_s"} & result.metrics.keys()
+        return
+    assert result.metrics["slowest_rank"] in ([-1] if own else [0, 1])
+    assert result.metrics["rank_wait_s"] >= 0
+
+
 def spread(metrics: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the distance of the numbers."""
     losses = [one["loss"] for one in metrics]

@@ -184,6 +184,8 @@ def test_a_report_is_complete_when_the_last_rank_comes() -> None:
     event = group.next_event()
     assert isinstance(event, FullReport)
     assert (event.number, event.metrics, event.checkpoint) == (1, {"loss": 1.0, "rank": 0}, None)
+    # Rank 1 waited for rank 0, for one step of the clock.
+    assert (event.slowest_rank, event.rank_wait_s) == (0, pytest.approx(0.001))
     group.release(1)
     assert agents.told(Release) == [Release(number=1)] * 2
     for rank in (0, 1):

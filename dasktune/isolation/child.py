@@ -54,7 +54,7 @@ from dasktune.trainable.running.reuse import ReusableTrainable
 from dasktune.trainable.running.thread_run import ThreadRun
 from dasktune.trial.events import ErrorInfo
 
-__all__ = ["ChildServer", "die", "die_with", "main"]
+__all__ = ["ChildServer", "die", "die_with", "main", "outlive_termination"]
 
 #: Option of Linux' prctl(): sets the signal that the kernel sends when the parent dies.
 _PR_SET_PDEATHSIG: Final = 1
@@ -76,6 +76,7 @@ def main(link: Connection) -> None:
         os.set_inheritable(descriptor, False)
     faulthandler.enable(init.crash_file, all_threads=False)
     die_with(init.parent)
+    outlive_termination()
     ChildServer(link, die, init.crash_file).serve()
 
 
@@ -94,6 +95,30 @@ def die_with(parent: int) -> None:
     # has changed. If it dies after that call, the kernel sends the signal.
     if os.getppid() != parent:
         die()
+
+
+def outlive_termination() -> None:
+    """Do not die of SIGTERM, which batch systems send to all processes of a job.
+
+    The worker gets it, too, and takes it as a notice: trials save and leave. A child that died of
+    it would be a failure of its trial.
+    """
+    # A handler and not SIG_IGN: programs that user code starts inherit what is ignored. A fork
+    # inherits the handler, but has to end when `multiprocessing` terminates it.
+    signal.signal(signal.SIGTERM, _note_termination)
+    # System calls of C code continue and do not fail.
+    signal.siginterrupt(signal.SIGTERM, False)
+    os.register_at_fork(after_in_child=_end_at_termination)
+
+
+def _note_termination(signum: int, frame: object) -> None:
+    """Do nothing: the worker decides."""
+
+
+def _end_at_termination() -> None:
+    """Let SIGTERM end this fork, unless user code has a handler of its own."""
+    if signal.getsignal(signal.SIGTERM) is _note_termination:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def die() -> None:

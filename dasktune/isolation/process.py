@@ -18,6 +18,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, Final
 
+from dasktune.isolation.group_guard import GroupGuard
 from dasktune.isolation.process_messages import InitChild, StopChild
 from dasktune.trial.events import ErrorInfo
 
@@ -77,8 +78,8 @@ class ChildDied(Exception):
 class ChildProcess:
     """A process for trials, and the connection to it.
 
-    It has its own process group, which is killed with it. So processes that user code starts do not
-    survive, unless they leave the group.
+    It has its own process group, which is killed with it, also if the worker dies. So processes
+    that user code starts do not survive, unless they leave the group.
 
     Parameters
     ----------
@@ -137,7 +138,7 @@ class ChildProcess:
         self._link, theirs = Pipe()
         try:
             with theirs:
-                self._process = _starter.submit(self._start, theirs.fileno()).result()
+                self._process, self._guard = _starter.submit(self._start, theirs.fileno()).result()
         except BaseException:
             self._link.close()
             self._crash_file.close()
@@ -261,8 +262,8 @@ class ChildProcess:
         self._reap()
         self._crash_file.close()
 
-    def _start(self, link: int) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
+    def _start(self, link: int) -> tuple[subprocess.Popen[bytes], GroupGuard]:
+        process = subprocess.Popen(
             [sys.executable, "-c", _BOOT, self._module, str(link)],
             stdin=subprocess.DEVNULL,
             env={**(os.environ if self._inherited is None else self._inherited), **self.environment},
@@ -270,6 +271,12 @@ class ChildProcess:
             # A new process group, which also does not get Ctrl-C of a terminal.
             start_new_session=True,
         )
+        try:
+            return process, GroupGuard(process.pid)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
 
     def _write(self) -> None:
         # `receive` detects a child that has ended.
@@ -294,6 +301,8 @@ class ChildProcess:
             if not self._reaped:
                 self._kill_group()
                 self._reaped = True
+        # Before the child's id is free for another process group.
+        self._guard.release()
         status = self._process.wait()
         self._gone.set()
         self._outgoing.put(None)

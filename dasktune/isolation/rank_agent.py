@@ -49,6 +49,9 @@ _KEEPS_PORT: Final[bool] = sys.platform.startswith("linux")
 #: Pings of a rank during the time after which it counts its worker as lost.
 _PINGS: Final = 6
 
+#: What is shown of a rank whose stacks did not come. They come even if C code holds the lock.
+_NO_STACKS: Final = "no answer: the process is suspended, or waits for a device or a disk"
+
 
 def hold_port(host: str) -> socket.socket:
     """Return a socket that reserves a free port of this host for another process.
@@ -100,10 +103,12 @@ class RankAgent:
     # the ranks, one pings them, and each rank has a thread that reads its messages.
     #
     # - A kill while the ranks are being started: both sides take `_lock`. Either the kill finds the
-    #   new process in `_ranks`, or the starting thread finds `_killed` and kills the process
-    #   itself.
+    #   new process in `_ranks`, or the starting thread finds `_killed` and starts no process, or
+    #   kills the one that it has just started.
     # - Messages of a rank and its death: one thread sends both, in the order of the connection. So
     #   no death overtakes the rank's last message.
+    # - A lease asks `finished` while a rank is being started: its process may run, but is not in
+    #   `_ranks` yet. `_starting` is set meanwhile.
 
     def __init__(
         self, host: str, send: Callable[[FromAgent], None], open_payload: Callable[[bytes], ChildPayload]
@@ -116,6 +121,8 @@ class RankAgent:
         #: The ranks that call user code: only these know the signal for stacks.
         self._began: set[int] = set()
         self._killed = False
+        #: Whether a process may run that is not in `_ranks` yet.
+        self._starting = False
         self._closed = threading.Event()
         self._port: socket.socket | None = None
 
@@ -153,9 +160,12 @@ class RankAgent:
             port.close()
 
     @property
-    def processes(self) -> list[ChildProcess]:
-        """The ranks whose processes have not ended."""
-        return [process for _, process in self._processes() if not process.finished]
+    def finished(self) -> bool:
+        """Whether the agent is closed and no process of a rank is left or still to come."""
+        with self._lock:
+            if self._starting or not self._closed.is_set():
+                return False
+            return all(process.finished for process in self._ranks.values())
 
     def _processes(self) -> list[tuple[int, ChildProcess]]:
         with self._lock:
@@ -191,8 +201,7 @@ class RankAgent:
         try:
             payload = self._open_payload(message.config)
             # Starting a process takes time, so a kill may come between two of them.
-            while waiting and not self._is_killed():
-                self._start(waiting[0], message, payload)
+            while waiting and self._start(waiting[0], message, payload):
                 del waiting[0]
         except Exception as error:
             failure = error_info(error)
@@ -201,24 +210,37 @@ class RankAgent:
         if message.spec.ranks is not None:
             self._ping(message.spec.ranks.lost_after_s / _PINGS)
 
-    def _is_killed(self) -> bool:
-        with self._lock:
-            return self._killed
-
-    def _start(self, rank: RankStart, message: StartRanks, payload: ChildPayload) -> None:
+    def _start(self, rank: RankStart, message: StartRanks, payload: ChildPayload) -> bool:
+        """Start a rank; return False if the ranks were killed before."""
         settings = message.spec.ranks
         assert settings is not None
-        inherited = inherited_environment(os.environ)
-        process = ChildProcess(rank.environment, module=_RANK_MODULE, inherited=inherited)
+        with self._lock:
+            if self._killed:
+                return False
+            self._starting = True
+        try:
+            inherited = inherited_environment(os.environ)
+            process = ChildProcess(rank.environment, module=_RANK_MODULE, inherited=inherited)
+            with self._lock:
+                self._ranks[rank.info.world_rank] = process
+        finally:
+            with self._lock:
+                self._starting = False
         process.post(
             RunRank(spec=message.spec, info=rank.info, payload=payload, lost_after_s=settings.lost_after_s)
         )
-        with self._lock:
-            self._ranks[rank.info.world_rank] = process
-            killed = self._killed
-        if killed:
+        if self._is_killed():
             process.kill()
-        self._in_thread(self._listen, rank.info.world_rank, process)
+        try:
+            self._in_thread(self._listen, rank.info.world_rank, process)
+        except RuntimeError:  # the system has no thread left
+            process.stop()
+            raise
+        return True
+
+    def _is_killed(self) -> bool:
+        with self._lock:
+            return self._killed
 
     def _listen(self, rank: int, process: ChildProcess) -> None:
         try:
@@ -241,9 +263,21 @@ class RankAgent:
                 process.post(Ping())
 
     def _dump(self, ranks: frozenset[int]) -> None:
+        # At the same time: a rank that waits for a device or a disk does not answer, and the
+        # coordinator does not wait for long.
         stacks: dict[int, str] = {}
-        for rank, process in self._processes():
-            if rank in ranks and rank in self._began:
-                with suppress(OSError, ValueError):  # it has died, and its file is closed
-                    stacks[rank] = process.dump_stacks()
+        asked = [
+            threading.Thread(target=self._dump_one, args=(rank, process, stacks), daemon=True)
+            for rank, process in self._processes()
+            if rank in ranks and rank in self._began
+        ]
+        for thread in asked:
+            thread.start()
+        for thread in asked:
+            thread.join()
         self._send(StacksDumped(stacks=stacks))
+
+    @staticmethod
+    def _dump_one(rank: int, process: ChildProcess, stacks: dict[int, str]) -> None:
+        with suppress(OSError, ValueError):  # it has died, and its file is closed
+            stacks[rank] = process.dump_stacks() or _NO_STACKS

@@ -127,6 +127,9 @@ class FullReport:
     offers: Mapping[int, RankReport]
     #: Whether user code of a rank has asked for notices.
     asks_for_notices: bool = False
+    #: The rank that came last, and the seconds for which the first one had waited then.
+    slowest_rank: int = 0
+    rank_wait_s: float = 0.0
 
     @property
     def checkpoint(self) -> str | None:
@@ -183,8 +186,9 @@ class RankGroup:
         Returns seconds.
     """
 
-    # One thread, the trial's, calls all methods but `kill`. Messages come through `_inbox`, so
-    # nothing else changes the state.
+    # One thread, the trial's, calls all methods but `kill` and `is_occupied`. Messages come through
+    # `_inbox`, so nothing else changes the state. If processes are left at the end, the thread of
+    # `_end_later` takes over the inbox, and the trial's thread does not read it any more.
 
     def __init__(
         self,
@@ -205,7 +209,8 @@ class RankGroup:
         self._inbox: queue.SimpleQueue[tuple[str, Arrived]] = queue.SimpleQueue()
         self._kill_lock = threading.Lock()
         self._opened = False
-        self._began: set[int] = set()
+        #: The process id of each rank that has begun.
+        self._began: dict[int, int] = {}
         self._ended: dict[int, ErrorInfo | None] = {}
         self._died: dict[int, ErrorInfo] = {}
         #: Workers whose connection has ended, with the reason.
@@ -214,7 +219,9 @@ class RankGroup:
         self._number = 1
         self._reports: dict[int, RankReport] = {}
         self._reducing = False
-        #: Since when the limit of the report timeout runs.
+        #: The rank that has come last to the report, and when.
+        self._last_came: tuple[int, float] = (0, 0.0)
+        #: Since when the limit of the report timeout runs: the last release or the first report.
         self._waiting_since = 0.0
         #: The ranks that read a checkpoint from the storage, which no limit bounds.
         self._loading: set[int] = set()
@@ -224,6 +231,8 @@ class RankGroup:
         #: The ranks whose agents were told to start them; each of them dies.
         self._started: set[int] = set()
         self._over = False
+        #: Waits for processes that cannot be killed now; None without any.
+        self._waiting: threading.Thread | None = None
         #: What the ranks have copied of the checkpoint that is being written.
         self._written: dict[int, ShardWritten] = {}
 
@@ -264,7 +273,7 @@ class RankGroup:
         while len(self._began) < self.world_size:
             # A fast rank may have come to its first report before the last one has begun.
             if not self._take(deadline):
-                late = sorted(set(range(self.world_size)) - self._began)
+                late = sorted(set(range(self.world_size)) - self._began.keys())
                 self._fail(
                     f"{_ranks(late)} did not start within {self._settings.start_timeout_s:g} s "
                     "(start_timeout_s of with_ranks)"
@@ -367,8 +376,16 @@ class RankGroup:
         self._inbox.put(("", _Killed()))
         self._kill_all()
 
+    @property
+    def is_occupied(self) -> bool:
+        """Whether the trial has ended although processes of its ranks are still there."""
+        return self._waiting is not None and self._waiting.is_alive()
+
     def end(self, grace: float = 0.0) -> None:
-        """Wait until no process of a rank is left; kill those that are after `grace` seconds."""
+        """Wait until no process of a rank is left; kill those that are after `grace` seconds.
+
+        A process that waits for a device is not waited for: `is_occupied` says so until it ends.
+        """
         if not self._opened or self._over:
             return
         self._over = True
@@ -382,6 +399,16 @@ class RankGroup:
                 _ranks(left),
                 self._spec.trial_id,
             )
+            # The end of this thread's wait ends the connections.
+            self._waiting = threading.Thread(
+                target=self._end_later, name=f"dasktune-{self._spec.trial_id}-ranks", daemon=True
+            )
+            self._waiting.start()
+        else:
+            self._link.close()
+
+    def _end_later(self) -> None:
+        self._wait_for_deaths(None)
         self._link.close()
 
     # Messages
@@ -410,7 +437,7 @@ class RankGroup:
             case RankDied(rank=rank):
                 self._died[rank] = message.error
                 if rank not in self._ended:
-                    raise RankFailed(_named(rank, message.error))
+                    raise RankFailed(self._named(rank, message.error))
             case AgentLost(reason=reason):
                 self._lose(address, reason)
             case _Killed():
@@ -424,15 +451,17 @@ class RankGroup:
 
     def _handle_rank(self, rank: int, message: WordOfRank) -> None:
         match message:
-            case RankBegan():
-                self._began.add(rank)
+            case RankBegan(pid=pid):
+                self._began[rank] = pid
             case RankReport(number=number):
                 if number != self._number:
                     raise TypeError(
                         f"rank {rank} is at report {number}, not {self._number}: a bug in dasktune"
                     )
+                now = self._timer()
                 if not self._reports:
-                    self._waiting_since = self._timer()
+                    self._waiting_since = now
+                self._last_came = rank, now
                 self._reports[rank] = message
             case Reduced(error=ErrorInfo() as error):
                 # The report is refused on all ranks, and counts on none. User code may catch it.
@@ -468,7 +497,7 @@ class RankGroup:
                     raise WorkerGone(f"worker {address} could not be reached: {reason}")
                 case RankDied(rank=rank, error=error):
                     # There is no port, so rank 0 cannot be started.
-                    raise RankFailed(_named(rank, error))
+                    raise RankFailed(self._named(rank, error))
                 case FromRank() | StacksDumped():
                     raise TypeError(f"{message!r} came before any rank was started: a bug in dasktune")
 
@@ -488,23 +517,30 @@ class RankGroup:
             case "function":
                 self._tell(ReduceMetrics(number=self._number, metrics=packed), 0)
 
-    @staticmethod
-    def _unpack(rank: int, packed: bytes) -> dict[str, Any]:
+    def _unpack(self, rank: int, packed: bytes) -> dict[str, Any]:
         """Unpickle the metrics of a rank in the trial's own thread, as this may run user code."""
         try:
             return unpack_metrics(packed)
         except Exception as error:  # whatever the user's objects raise
             cause = error_info(error)
             message = f"its metrics could not be unpickled on the trial's worker: {cause.message}"
-            raise RankFailed(_named(rank, replace(cause, message=message))) from error
+            raise RankFailed(self._named(rank, replace(cause, message=message))) from error
 
     def _add_report(self, metrics: dict[str, Any]) -> None:
         offers = {rank: one for rank, one in sorted(self._reports.items()) if one.files}
         if not offers and self._reports[0].checkpoint is not None:
             offers = {0: self._reports[0]}  # A checkpoint without files, as in an ordinary trial.
         asks = any(one.asks_for_notices for one in self._reports.values())
+        slowest, came = self._last_came
         self._events.append(
-            FullReport(number=self._number, metrics=metrics, offers=offers, asks_for_notices=asks)
+            FullReport(
+                number=self._number,
+                metrics=metrics,
+                offers=offers,
+                asks_for_notices=asks,
+                slowest_rank=slowest,
+                rank_wait_s=came - self._waiting_since,
+            )
         )
 
     def _check_same_end(self) -> None:
@@ -521,6 +557,24 @@ class RankGroup:
     def _fail(self, message: str, traceback: str = "") -> NoReturn:
         raise RankFailed(ErrorInfo(message=message, traceback=traceback or f"{message}\n"))
 
+    def _named(self, rank: int, error: ErrorInfo) -> ErrorInfo:
+        """Return the error of a rank, which its message names; the traceback says where it ran."""
+        message = error.message.replace("the trial's process", "its process", 1)
+        message = f"rank {rank}: {message}"
+        shown = f"Rank {rank} ran {self._where(rank)}.\n\n{error.traceback or message}"
+        return replace(error, message=message, traceback=shown if shown.endswith("\n") else f"{shown}\n")
+
+    def _where(self, rank: int) -> str:
+        """Return where a rank runs."""
+        place = self._places[rank]
+        parts = [f"on worker {place.address}"]
+        if rank in self._began:
+            parts.append(f"in process {self._began[rank]}")
+        devices = self._spec.bundle_devices[place.bundle] if self._spec.bundle_devices else None
+        if devices:
+            parts.append(f"with GPU {', '.join(devices)}")
+        return " ".join(parts)
+
     def _lose(self, address: str, reason: str) -> NoReturn:
         """Note that a worker is out of contact, so that no end waits for its ranks."""
         self._lost[address] = reason
@@ -529,21 +583,27 @@ class RankGroup:
     def _fail_first(self, rank: int, error: ErrorInfo) -> NoReturn:
         """Raise RankFailed with the error of a rank, or with the death of another one before it."""
         deadline = self._timer() + _SETTLE_SECONDS
+        # An error unwinds the stack of its rank and closes connections there, so an error that it
+        # causes on another rank may come first. The user needs to see both.
+        errors = {rank: error}
         while (arrived := self._next(deadline)) is not None:
             match arrived[1]:
                 case FromRank(rank=other, message=RankEnded(error=later)):
                     self._ended[other] = later
+                    if later is not None:
+                        errors.setdefault(other, later)
                 case RankDied(rank=other, error=death):
                     self._died[other] = death
                     if other not in self._ended:
-                        raise RankFailed(_named(other, death))
+                        raise RankFailed(_with_others(self._named(other, death), errors))
                 case AgentLost(reason=reason):
                     self._lose(arrived[0], reason)
                 case _Killed():
                     raise RanksKilled
                 case FromRank() | PortHeld() | StacksDumped():
                     pass  # The trial has failed, whatever they say.
-        raise RankFailed(_named(rank, error))
+        del errors[rank]
+        raise RankFailed(_with_others(self._named(rank, error), errors))
 
     def _fail_late(self) -> NoReturn:
         """Raise RankFailed with the stacks of the ranks that did not come to a report."""
@@ -559,7 +619,9 @@ class RankGroup:
             f"no result for {self._limit:g} s (report_timeout_s): {_ranks(late)} did not come to report "
             f"{self._number}"
         )
-        shown = "".join(f"Rank {rank}:\n{text}\n" for rank, text in sorted(self._stacks.items()))
+        shown = "".join(
+            f"Rank {rank} {self._where(rank)}:\n{text}\n" for rank, text in sorted(self._stacks.items())
+        )
         self._fail(message, f"{shown}{message}\n")
 
     # Ends
@@ -569,9 +631,9 @@ class RankGroup:
             for address in self._addresses if self._opened else ():
                 self._link.send(address, KillRanks())
 
-    def _wait_for_deaths(self, seconds: float) -> list[int]:
+    def _wait_for_deaths(self, seconds: float | None) -> list[int]:
         """Wait until the ranks have ended; return those that have not, of workers in contact."""
-        deadline = self._timer() + seconds
+        deadline = None if seconds is None else self._timer() + seconds
         while left := self._living():
             arrived = self._next(deadline)
             if arrived is None:
@@ -654,7 +716,11 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
 
 
-def _named(rank: int, error: ErrorInfo) -> ErrorInfo:
-    """Return the error of a rank, which its message names."""
-    message = error.message.replace("the trial's process", "its process", 1)
-    return replace(error, message=f"rank {rank}: {message}")
+def _with_others(error: ErrorInfo, others: Mapping[int, ErrorInfo]) -> ErrorInfo:
+    """Return the error with those of other ranks, which may be its causes or follow from it."""
+    texts = [
+        f"At the same time rank {rank} failed:\n{one.traceback or one.message}\n"
+        for rank, one in others.items()
+    ]
+    # The error itself comes last, because pages that are short of room show the end.
+    return replace(error, traceback="\n".join([*texts, error.traceback]))

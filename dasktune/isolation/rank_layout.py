@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit
 
 from dasktune.isolation.environment import thread_counts
+from dasktune.placement import host_of
 from dasktune.trainable.ranks import RankInfo
 from dasktune.trainable.spec import TrialSpec
 
-__all__ = ["RankPlace", "host_of", "inherited_environment", "lay_out", "rank_environment"]
+__all__ = ["RankPlace", "inherited_environment", "lay_out", "rank_environment"]
 
 #: Variables of launchers that may have started the worker. Libraries would take a rank for one of
 #: the launcher's processes.
@@ -33,17 +33,6 @@ class RankPlace:
     def rank(self) -> int:
         """The rank's number in the trial."""
         return self.info.world_rank
-
-
-def host_of(address: str) -> str:
-    """Return the host part of a worker's address.
-
-    Examples
-    --------
-    >>> host_of("tls://10.0.0.7:4321"), host_of("tcp://[::1]:8786")
-    ('10.0.0.7', '::1')
-    """
-    return urlsplit(address).hostname or address
 
 
 def lay_out(addresses: Sequence[str]) -> tuple[RankPlace, ...]:

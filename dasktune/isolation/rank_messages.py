@@ -128,6 +128,9 @@ ToRank = Ping | ReduceMetrics | Release | WriteShard | NewestCheckpoint
 class RankBegan:
     """The rank is about to call user code."""
 
+    #: Its process id.
+    pid: int
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedFile:

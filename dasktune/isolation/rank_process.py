@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 
-from dasktune.isolation.child import die, die_with
+from dasktune.isolation.child import die, die_with, outlive_termination
 from dasktune.isolation.environment import in_trial_directory
 from dasktune.isolation.process import STACKS_SIGNAL
 from dasktune.isolation.process_messages import InitChild
@@ -61,6 +61,7 @@ def main(link: Connection) -> None:
     faulthandler.enable(init.crash_file, all_threads=False)
     faulthandler.register(STACKS_SIGNAL, file=init.crash_file, all_threads=True)
     die_with(init.parent)
+    outlive_termination()
     run: RunRank = link.recv()
     _Rank(link, run, init.crash_file).run()
 
@@ -125,7 +126,7 @@ class _Rank:
             request = code.trainable.ranks
             self._session.reduce = None if request is None else request.reduce
             enter_session(self._session)
-            self._send(RankBegan())
+            self._send(RankBegan(pid=os.getpid()))
             call_and_end_forks(run_function, code.trainable, dict(config), self._session.report)
         except TrialInterrupted as interruption:
             # Without an order it is user code that has raised it.

@@ -88,9 +88,14 @@ class RankedRun(ThreadRun):
         self._rank_error: ErrorInfo | None = None
 
     @property
+    def in_use(self) -> bool:
+        """Whether a process of a rank may be there."""
+        return super().in_use or self._group.is_occupied
+
+    @property
     def occupied(self) -> bool:
-        """Always False: user code ends with its processes."""
-        return False
+        """Whether the trial has ended although a process of a rank is still there."""
+        return self.finished and self._group.is_occupied
 
     def interrupt(self) -> None:
         """Kill all ranks. A trial without an order to pause is stopped."""
@@ -154,7 +159,7 @@ class RankedRun(ThreadRun):
     def _record(self, session: Session, report: FullReport) -> None:
         """Record a result, and release the ranks with what follows from it."""
         try:
-            session.report(report.metrics, self._checkpoint_of(report))
+            session.report(self._with_slowest(report), self._checkpoint_of(report))
         except TrialInterrupted:
             self._group.release(report.number, leave=True)
             raise
@@ -165,6 +170,13 @@ class RankedRun(ThreadRun):
             self._group.release(report.number, error=error_info(error))
         else:
             self._release_with_notice(report)
+
+    def _with_slowest(self, report: FullReport) -> dict[str, Any]:
+        """Return the metrics with the rank for which the others waited; the user's names stand."""
+        if self._group.world_size == 1:
+            return report.metrics
+        seen = {"slowest_rank": report.slowest_rank, "rank_wait_s": round(report.rank_wait_s, 6)}
+        return {**seen, **report.metrics}
 
     def _release_with_notice(self, report: FullReport) -> None:
         """Let the ranks continue, all with the same notice.

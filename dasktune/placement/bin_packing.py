@@ -12,9 +12,8 @@ from functools import partial
 from typing import Final
 
 from dasktune.placement.free_capacity import FreeCapacity
-from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["WorkerPool", "assign_bundles", "assign_request"]
+__all__ = ["WorkerPool", "assign_bundles"]
 
 #: Maximum steps of the backtracking search. The first attempt nearly always succeeds. To prove that
 #: no assignment exists can take exponential time; instead the request is tried again later.
@@ -92,24 +91,6 @@ def assign_bundles(
     if found is None and len(needs) > 1 and strategy in ("PACK", "SPREAD"):
         found = search(strategy)
     return None if found is None else dict(zip(order, found, strict=True))
-
-
-def assign_request(request: PlacementGroupFactory, pools: Iterable[WorkerPool]) -> dict[int, str] | None:
-    """Assign the bundles of a request to workers; an empty head is left out if more bundles follow.
-
-    Parameters
-    ----------
-    request : PlacementGroupFactory
-        The resources of a trial.
-    pools : iterable of WorkerPool
-        The pools of workers.
-    """
-    bundles = dict(enumerate(request.bundles))
-    if not bundles[0] and any(bundles.values()):
-        del bundles[0]
-    numbers = list(bundles)
-    found = assign_bundles(list(bundles.values()), request.strategy, list(pools))
-    return None if found is None else {numbers[which]: found[which] for which in found}
 
 
 def _size(needs: Needs) -> tuple[int, float, float]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil
 
-from dasktune.placement.bin_packing import WorkerPool, assign_request
+from dasktune.placement.assign_request import assign_request
+from dasktune.placement.bin_packing import WorkerPool
 from dasktune.placement.free_capacity import FreeCapacity
 from dasktune.trial.resources import PlacementGroupFactory
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from dasktune.placement.worker import WorkerCapacity
 from dasktune.text.text_table import table_lines
-from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.resources import HostPlacement, PlacementGroupFactory
 
 __all__ = ["capacity_table"]
 
@@ -54,8 +54,11 @@ def capacity_table(
     more = len(largest_first) - _MAX_ROWS
     if more > 0:
         lines.append(f"and {more} more")
-    if len(request.bundles) > 1 and request.strategy in _RULES:
-        lines.append(_RULES[request.strategy])
+    if isinstance(request, HostPlacement) and request.per_host is not None:
+        lines.append(f"Each host must have room for {request.per_host} bundles (per_host).")
+    elif len(request.bundles) > 1 and request.strategy in _RULES:
+        rule = _RULES[request.strategy]
+        lines.append(rule.replace("worker", "host") if isinstance(request, HostPlacement) else rule)
     return "\n".join(lines)
 
 

@@ -13,7 +13,8 @@ from collections.abc import Hashable, Mapping
 from itertools import count
 from types import MappingProxyType
 
-from dasktune.placement.bin_packing import WorkerPool, assign_request
+from dasktune.placement.assign_request import assign_request
+from dasktune.placement.bin_packing import WorkerPool
 from dasktune.placement.capacity_table import capacity_table
 from dasktune.placement.devices import EPSILON
 from dasktune.placement.ledger_entry import Allocations, LedgerEntry, capacity_when_idle

@@ -11,7 +11,7 @@ from typing import Any, Final
 from dasktune.errors import ConfigError, check
 from dasktune.trial.metrics import number
 
-__all__ = ["STRATEGIES", "PlacementGroupFactory", "Resources", "as_placement_group"]
+__all__ = ["STRATEGIES", "HostPlacement", "PlacementGroupFactory", "Resources", "as_placement_group"]
 
 #: How the bundles of one trial may be laid out over the workers.
 STRATEGIES: Final = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
@@ -162,7 +162,7 @@ class PlacementGroupFactory:
         >>> PlacementGroupFactory([{"CPU": 1}]).exclusively()
         PlacementGroupFactory([{'CPU': 1}]).exclusively()
         """
-        other = type(self)(self.bundles, self.strategy)
+        other = self._copy()
         object.__setattr__(other, "exclusive", exclusive)
         return other
 
@@ -174,13 +174,74 @@ class PlacementGroupFactory:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PlacementGroupFactory:
         """Return the request in the plain values of :meth:`to_json`."""
-        request = cls(data["bundles"], strategy=data["strategy"])
+        request: PlacementGroupFactory
+        if data.get("by_host", False):
+            request = HostPlacement(data["bundles"], data["strategy"], per_host=data.get("per_host"))
+        else:
+            request = PlacementGroupFactory(data["bundles"], strategy=data["strategy"])
         return request.exclusively() if data.get("exclusive", False) else request
 
     def __repr__(self) -> str:
         strategy = "" if self.strategy == "PACK" else f", strategy={self.strategy!r}"
         exclusive = ".exclusively()" if self.exclusive else ""
-        return f"{type(self).__name__}({self.bundles}{strategy}){exclusive}"
+        return f"{type(self).__name__}({self.bundles}{strategy}{self._further()}){exclusive}"
+
+    def _copy(self) -> PlacementGroupFactory:
+        """Return the same request, which is not exclusive."""
+        return PlacementGroupFactory(self.bundles, self.strategy)
+
+    def _further(self) -> str:
+        """Return the further arguments as text."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class HostPlacement(PlacementGroupFactory):
+    """A request for equal bundles whose strategy counts hosts and not workers.
+
+    Several workers may run on one host: all bundles there are together.
+
+    Parameters
+    ----------
+    bundles : list or tuple of mapping
+        Equal bundles.
+    strategy : {"PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"}, default="PACK"
+        Whether the bundles should, or must, share one host or be on different ones.
+    per_host : int, optional
+        The exact number of bundles on each host.
+
+    Examples
+    --------
+    >>> HostPlacement([{"GPU": 1}] * 4, per_host=2).required_resources
+    {'GPU': 4}
+    """
+
+    # A class of its own, so that requests which an older version has pickled stay as they are.
+
+    per_host: int | None
+
+    def __init__(
+        self, bundles: Sequence[Mapping[str, float]], strategy: str = "PACK", per_host: int | None = None
+    ) -> None:
+        PlacementGroupFactory.__init__(self, bundles, strategy)
+        object.__setattr__(self, "per_host", per_host)
+        check(len(set(self._bundles)) == 1, "bundles", "equal", bundles)
+        whole = per_host is None or (per_host >= 1 and len(self._bundles) % per_host == 0)
+        rule = f"a divisor of the number of ranks, {len(self._bundles)}"
+        check(whole, "per_host", rule, per_host, "Each host has this number of ranks exactly.")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the request as plain values."""
+        values = {**PlacementGroupFactory.to_json(self), "by_host": True}
+        return values if self.per_host is None else {**values, "per_host": self.per_host}
+
+    def _copy(self) -> HostPlacement:
+        """Return the same request, which is not exclusive."""
+        return HostPlacement(self.bundles, self.strategy, self.per_host)
+
+    def _further(self) -> str:
+        """Return the further arguments as text."""
+        return "" if self.per_host is None else f", per_host={self.per_host}"
 
 
 def _sum(bundles: tuple[_Bundle, ...]) -> dict[str, float]:

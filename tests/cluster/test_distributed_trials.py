@@ -10,8 +10,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import numpy as np
 import psutil
 import pytest
 from cluster_kit import (
+    Fleet,
     assert_clean,
     assert_no_step_back,
     fitting,
@@ -154,6 +157,46 @@ def test_ranks_get_the_contract_of_torchrun(cluster: LocalCluster, tmp_path: Pat
     assert [one["metrics"]["rank"] for one in journal(tmp_path, event="ResultReported")] == [0]
 
 
+@pytest.fixture
+def two_hosts(tmp_path: Path) -> Iterator[Fleet]:
+    """Two workers with a thread each on each of two addresses of this machine."""
+    fleet = Fleet(tmp_path)
+    try:
+        for host in ("127.0.0.2", "127.0.0.3", "127.0.0.2", "127.0.0.3"):
+            fleet.add_worker(f"--host={host}")
+        with fleet.client() as client:
+            until(lambda: len(client.scheduler_info()["workers"]) == 4)
+        yield fleet
+    finally:
+        fleet.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have one loopback address")
+def test_ranks_are_laid_out_by_host(two_hosts: Fleet, tmp_path: Path) -> None:
+    def places(ranks: int, name: str, **options: Any) -> list[list[int]]:
+        place = tmp_path / name
+        place.mkdir()
+        trainable = tune.with_ranks(describe, ranks, env={"MINE": "x"}, **options)
+        one = tune.Tuner(
+            trainable,
+            param_space={"place": str(place)},
+            run_config=run_config(place),
+            client=two_hosts.address,
+        )
+        assert statuses(one.fit()) == {"TERMINATED"}
+        return sorted(json.loads(line)["context"] for line in notes(place))
+
+    # Rank, world size, local rank, local world size and number of the host.
+    assert places(2, "packed") == [[0, 2, 0, 2, 0], [1, 2, 1, 2, 0]]
+    assert places(2, "exact", per_host=1) == [[0, 2, 0, 1, 0], [1, 2, 0, 1, 1]]
+    assert places(4, "full", per_host=2) == [
+        [0, 4, 0, 2, 0],
+        [1, 4, 1, 2, 0],
+        [2, 4, 0, 2, 1],
+        [3, 4, 1, 2, 1],
+    ]
+
+
 def add_up(config: dict[str, Any]) -> None:
     """Add the ranks' numbers over sockets, through the rendezvous of the environment."""
     context = tune.get_context()
@@ -193,6 +236,23 @@ def test_ranks_meet_at_the_port_and_their_number_may_be_searched(
 def differ(config: dict[str, Any]) -> None:
     """Report another number on each rank."""
     tune.report({"loss": float(tune.get_context().get_world_rank())})
+
+
+def report_own(config: dict[str, Any]) -> None:
+    """Report one of the fields that are filled for distributed trials, if the trial is to."""
+    tune.report({"slowest_rank": -1} if config["own"] else {})
+
+
+@pytest.mark.parametrize(("ranks", "own"), [(2, False), (2, True), (1, False)], ids=["two", "own", "one"])
+def test_results_name_the_rank_for_which_the_others_waited(
+    cluster: LocalCluster, tmp_path: Path, ranks: int, own: bool
+) -> None:
+    [result] = tuner(cluster, tmp_path, tune.with_ranks(report_own, ranks), {"own": own}).fit()
+    if ranks == 1:
+        assert not {"slowest_rank", "rank_wait_s"} & result.metrics.keys()
+        return
+    assert result.metrics["slowest_rank"] in ([-1] if own else [0, 1])
+    assert result.metrics["rank_wait_s"] >= 0
 
 
 def spread(metrics: list[dict[str, Any]]) -> dict[str, Any]:
@@ -296,6 +356,7 @@ def test_an_error_names_its_rank_and_the_trial_resumes(cluster: LocalCluster, tm
     assert steps == [1, 2, 3, 4]
     [failure] = journal(tmp_path, event="TrialFailed")
     assert "rank 1: ValueError: no luck" in json.dumps(failure)
+    assert "Rank 1 ran on worker tcp://" in failure["error"]["traceback"]
 
 
 def wait_for_peers(config: dict[str, Any]) -> None:
@@ -326,6 +387,44 @@ def test_no_rank_survives_a_killed_one(cluster: LocalCluster, tmp_path: Path, fo
     assert "SIGKILL" in error
     assert all_gone(pids(tmp_path))
     assert all_gone([int(pid) for pid in notes(tmp_path)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 3], ids=["own", "other"])
+def test_no_fork_of_a_rank_survives_a_killed_worker(cluster: LocalCluster, tmp_path: Path, rank: int) -> None:
+    options = {"stop": StopAllAtOnce(tmp_path), "stop_grace": 0.5}
+    with fitting(tuner(cluster, tmp_path, tune.with_ranks(fork_and_wait, 4), **options)) as future:
+        until(lambda: len(pids(tmp_path)) == 4 and len(notes(tmp_path)) == 4)
+        forked = [int(pid) for pid in notes(tmp_path)]
+        os.kill(worker_of(tmp_path, rank), signal.SIGKILL)
+        until(lambda: all_gone(forked))
+        until(lambda: len(notes(tmp_path)) == 8)
+        (tmp_path / "stop").touch()
+        assert statuses(future.result(timeout=120)) == {"TERMINATED"}
+
+
+def fork_and_wait(config: dict[str, Any]) -> None:
+    """Fork, report once and wait for ever."""
+    introduce(config)
+    child = os.fork()
+    if child:
+        note(Path(config["place"]), child)
+        tune.report({"step": 1})
+    signal.pause()
+
+
+def test_a_signal_to_all_processes_of_a_job_fails_no_trial(cluster: LocalCluster, tmp_path: Path) -> None:
+    # Nannies take SIGTERM as a notice. Batch systems send it to the ranks, too.
+    options = {"stop": StopAllAtOnce(tmp_path)}
+    with fitting(tuner(cluster, tmp_path, tune.with_ranks(count, 2), **options)) as future:
+        until(lambda: len(pids(tmp_path)) == 2 and len(journal(tmp_path, event="ResultReported")) > 3)
+        for pid in pids(tmp_path).values():
+            os.kill(pid, signal.SIGTERM)
+        done = len(journal(tmp_path, event="ResultReported"))
+        until(lambda: len(journal(tmp_path, event="ResultReported")) > done + 5)
+        (tmp_path / "stop").touch()
+        assert statuses(future.result(timeout=120)) == {"TERMINATED"}
+    assert len(restarts(tmp_path)) == 1
 
 
 def end_early(config: dict[str, Any]) -> None:
@@ -416,6 +515,28 @@ def test_a_stop_between_results_kills_after_the_grace_period(cluster: LocalClust
         (tmp_path / "stop").touch()
         results = future.result(timeout=120)
     assert statuses(results) == {"TERMINATED"}
+    assert all_gone(pids(tmp_path))
+
+
+@pytest.mark.slow
+def test_ranks_end_with_a_worker_that_is_a_thread_of_the_driver(tmp_path: Path) -> None:
+    # No process ends, and the trial's own worker has no connection to its agent.
+    options = {"stop": StopAllAtOnce(tmp_path), "stop_grace": 600}
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0") as cluster,
+        fitting(tuner(cluster, tmp_path, tune.with_ranks(ignore_stop, 2), **options)) as future,
+    ):
+        until(lambda: len(journal(tmp_path, event="ResultReported")) == 1)
+        before = pids(tmp_path)
+        [worker] = cluster.workers.values()
+        cluster.sync(worker.close)
+        until(lambda: all_gone(before))
+        cluster.scale(2)  # the first one counts until Dask looks again
+        until(lambda: len(pids(tmp_path)) == 2 and set(pids(tmp_path).values()).isdisjoint(before.values()))
+        (tmp_path / "stop").touch()
+        for pid in pids(tmp_path).values():
+            os.kill(pid, signal.SIGKILL)
+        assert future.result(timeout=120) is not None
     assert all_gone(pids(tmp_path))
 
 
@@ -543,6 +664,64 @@ def test_ranks_killed_at_any_moment_lose_no_recorded_step(cluster: LocalCluster,
     assert result.checkpoint.to_dict() == {"step": steps[-1]}
 
 
+# Room
+
+
+def hinder_kills(place: str) -> None:
+    """Let no kill reach the ranks of a worker until there is a file, as if a disk hung."""
+    from dasktune.isolation import rank_group
+    from dasktune.isolation.process import ChildProcess
+
+    rank_group._KILL_SECONDS = 0.1  # type: ignore[misc]
+
+    def kill_later(self: ChildProcess) -> None:
+        def wait() -> None:
+            while not Path(place, "die").exists():
+                time.sleep(0.01)
+            with suppress(OSError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+        threading.Thread(target=wait, daemon=True).start()
+
+    ChildProcess._kill_group = kill_later  # type: ignore[method-assign]
+
+
+def leave_a_rank(config: dict[str, Any]) -> None:
+    """Let rank 1 wait for ever in the first trial, whose rank 0 fails; look in the second one."""
+    place = Path(config["place"])
+    if config["trial"]:
+        note(place, all_gone(pids(place)))
+        return
+    rank = introduce(config)
+    tune.report({"step": 1})
+    if rank == config["failing"]:
+        raise ValueError("no luck")
+    signal.pause()
+
+
+@pytest.mark.parametrize(
+    "failing", [pytest.param(0, id="other"), pytest.param(1, id="own", marks=pytest.mark.slow)]
+)
+def test_a_rank_that_does_not_die_at_once_keeps_its_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, failing: int
+) -> None:
+    space = {"trial": tune.grid_search([0, 1]), "failing": failing}
+    # Each trial needs both workers.
+    trainable = tune.with_ranks(leave_a_rank, 2, {"cpu": 1})
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
+        with Client(cluster, set_as_default=False) as client:
+            client.run(hinder_kills, str(tmp_path))
+        with fitting(tuner(cluster, tmp_path, trainable, space)) as future:
+            until(lambda: "stay reserved" in caplog.text)
+            assert len(journal(tmp_path, event="TrialFailed")) == 1
+            assert len(journal(tmp_path, event="TrialStarted")) == 1
+            assert not all_gone(pids(tmp_path))
+            (tmp_path / "die").touch()
+            results = future.result(timeout=120)
+    assert len(results.errors) == 1
+    assert notes(tmp_path) == ["True", "True"]
+
+
 # Sharded checkpoints
 
 
@@ -634,7 +813,7 @@ def leave_on_notice(config: dict[str, Any]) -> None:
     rank = introduce(config)
     checkpoint = tune.get_checkpoint()
     step = 0 if checkpoint is None else int((Path(checkpoint.path) / f"rank-{rank}").read_text())
-    while step < 3 or not (place / "go").exists():
+    while True:
         step += 1
         saved = None
         if tune.should_checkpoint():
@@ -643,7 +822,9 @@ def leave_on_notice(config: dict[str, Any]) -> None:
             directory = Path(tempfile.mkdtemp(dir=place))
             (directory / f"rank-{rank}").write_text(str(step))
             saved = tune.Checkpoint.from_directory(directory)
-        tune.report({"step": step, "world": context.get_world_size()}, checkpoint=saved)
+        # Rank 0 decides for all: each may see the file at another step.
+        done = (place / "go").exists() and step >= 3
+        tune.report({"step": step, "world": context.get_world_size(), "done": done}, checkpoint=saved)
         time.sleep(0.02)
 
 

@@ -10,7 +10,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("page", "least"), [("fault_tolerance", 40), ("security", 30)])
+@pytest.mark.parametrize(
+    ("page", "least"), [("fault_tolerance", 40), ("security", 30), ("distributed-trials", 20)]
+)
 def test_every_test_in_the_table_exists(page: str, least: int) -> None:
     named = re.findall(r"`([\w/]+\.py)::(\w+)`", (ROOT / f"docs/{page}.md").read_text())
     assert len(named) > least
@@ -40,6 +42,12 @@ def tables_of(page: str) -> dict[str, list[str]]:
 def test_every_row_about_security_names_a_test(table: str, least: int) -> None:
     rows = tables_of("security")[table]
     assert len(rows) > least
+    assert [row for row in rows if "::test_" not in row.split("|")[-2]] == []
+
+
+def test_every_row_about_faults_of_ranks_names_a_test() -> None:
+    rows = tables_of("distributed-trials")["fault of ranks"]
+    assert len(rows) > 19
     assert [row for row in rows if "::test_" not in row.split("|")[-2]] == []
 
 

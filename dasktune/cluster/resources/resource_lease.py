@@ -315,7 +315,8 @@ async def _wait_for_user_code(plugin: Any, actor: str) -> None:
     # its own lease.
     running = [*plugin.actors[actor].release_idle()] if actor in plugin.actors else []
     # Ranks of a distributed trial run here although its actor may be on another worker.
-    running += [process for key, agent in plugin.rank_agents if key == actor for process in agent.processes]
+    # An agent that has started no rank yet may still do so, until it is closed.
+    running += [agent for key, agent in plugin.rank_agents if key == actor]
     wait = _FIRST_WAIT
     while not all(one.finished for one in running):
         await asyncio.sleep(wait)

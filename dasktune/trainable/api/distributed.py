@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from dasktune.errors import ConfigError, check
 from dasktune.trainable.api.binding import BoundFunction, validate_trainable
 from dasktune.trainable.ranks import RankRequest, RankSettings, Reduction
-from dasktune.trial.resources import PlacementGroupFactory, as_placement_group
+from dasktune.trial.resources import HostPlacement, PlacementGroupFactory, as_placement_group
 
 __all__ = ["rank_settings", "with_ranks"]
 
@@ -37,6 +37,7 @@ def with_ranks(
     ranks: int | Callable[[dict[str, Any]], int],
     resources_per_rank: Any = None,
     *,
+    per_host: int | None = None,
     reduce: Literal["rank0", "mean"] | Callable[[list[Metrics]], Metrics] = "rank0",
     start_timeout_s: float = 300.0,
     report_timeout_s: float | None = None,
@@ -55,7 +56,11 @@ def with_ranks(
     ranks : int or callable
         Number of ranks, at least 1, or a function that returns it for a configuration.
     resources_per_rank : mapping, Resources or PlacementGroupFactory, optional
-        The resources of each rank, in one bundle; one CPU by default. GPUs must be whole.
+        The resources of each rank, in one bundle; one CPU by default. GPUs must be whole. The
+        strategy of a `PlacementGroupFactory` counts hosts: ``"PACK"``, the default, uses the fewest
+        hosts, and equally many ranks on each of them if that needs no more.
+    per_host : int, optional
+        The exact number of ranks on each host, which divides the number of ranks.
     reduce : {"rank0", "mean"} or callable, default="rank0"
         How the metrics of all ranks become one result: those of rank 0, the mean, or a function of
         the list of all metrics by rank, which rank 0 calls. ``"mean"`` keeps the metrics of rank 0,
@@ -95,6 +100,8 @@ def with_ranks(
     check(bound.resources is None, "resources", "given once", bound.resources, hint)
     check(_is_count(ranks) or callable(ranks), "ranks", "an integer of at least 1, or a function", ranks)
     per_rank = _bundle(resources_per_rank)
+    strategy = as_placement_group(resources_per_rank).strategy
+    check(per_host is None or _is_count(per_host), "per_host", "an integer of at least 1, or None", per_host)
     known = reduce in ("rank0", "mean") if isinstance(reduce, str) else callable(reduce)
     check(known, "reduce", "'rank0', 'mean' or a function of a list of metrics", reduce)
     _check_seconds("start_timeout_s", start_timeout_s)
@@ -108,7 +115,7 @@ def with_ranks(
         env=_checked_env(env or {}),
     )
     request = RankRequest(settings=settings, reduce=reduce if callable(reduce) else None)
-    resources = _Bundles(ranks, per_rank)
+    resources = _Bundles(ranks, per_rank, strategy, per_host)
     return replace(bound, resources=resources if callable(ranks) else resources({}), ranks=request)
 
 
@@ -127,14 +134,22 @@ def rank_settings(trainable: Any) -> RankSettings | None:
 class _Bundles:
     """Returns the resources of a trial for its configuration: one bundle for each rank."""
 
-    def __init__(self, ranks: int | Callable[[dict[str, Any]], int], bundle: dict[str, float]) -> None:
+    def __init__(
+        self,
+        ranks: int | Callable[[dict[str, Any]], int],
+        bundle: dict[str, float],
+        strategy: str,
+        per_host: int | None,
+    ) -> None:
         self._ranks = ranks
         self._bundle = bundle
+        self._strategy = strategy
+        self._per_host = per_host
 
     def __call__(self, config: dict[str, Any]) -> PlacementGroupFactory:
         count = self._ranks(config) if callable(self._ranks) else self._ranks
         check(_is_count(count), "ranks(config)", "an integer of at least 1", count)
-        return PlacementGroupFactory([self._bundle] * int(count))
+        return HostPlacement([self._bundle] * int(count), self._strategy, self._per_host)
 
 
 def _is_count(value: object) -> bool:

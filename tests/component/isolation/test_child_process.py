@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import process_run_kit
 import psutil
 import pytest
 from process_run_kit import PATIENCE, make_spec
@@ -171,3 +175,86 @@ def test_a_child_that_dies_in_the_middle_of_a_message_does_not_hold_up_its_worke
     receiving.start()
     receiving.join(PATIENCE / 4)
     assert [type(error) for error in raised] == [ChildDied]
+
+
+#: Starts a child whose trial forks and waits, and waits, too. Takes a directory.
+WORKER = """
+import sys, time
+from pathlib import Path
+import cloudpickle
+from dasktune.isolation.process import ChildProcess
+from dasktune.isolation.process_messages import RunTrial
+from dasktune.trainable.data.child_payload import ChildPayload
+sys.path[:0] = sys.argv[2:]
+from process_run_kit import make_spec
+place = sys.argv[1]
+def train(config):
+    import os, signal
+    from pathlib import Path
+    child = os.fork()
+    if child:
+        Path(config["place"], "pid.part").write_text(str(child))
+        Path(config["place"], "pid.part").rename(Path(config["place"], "pid"))
+    signal.pause()
+child = ChildProcess({})
+payload = ChildPayload(
+    code=cloudpickle.dumps({"trainable": train}), config=cloudpickle.dumps({"config": {"place": place}})
+)
+child.post(RunTrial(spec=make_spec(Path(place)), payload=payload))
+time.sleep(600)
+"""
+
+
+def test_what_user_code_has_forked_dies_with_a_killed_worker(tmp_path: Path) -> None:
+    kit = str(Path(process_run_kit.__file__).parent)
+    with subprocess.Popen([sys.executable, "-c", WORKER, str(tmp_path), kit]) as worker:
+        wait_until((tmp_path / "pid").exists)
+        forked = int((tmp_path / "pid").read_text())
+        assert psutil.pid_exists(forked)
+        worker.kill()
+    wait_until(lambda: not psutil.pid_exists(forked) or psutil.Process(forked).status() == "zombie")
+
+
+def outlive(config: dict[str, Any]) -> None:
+    import multiprocessing
+    import time
+
+    forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+    forked.start()
+    tune.report({"forked": forked.pid})
+    while not Path(config["place"], "go").exists():
+        time.sleep(0.005)
+    forked.terminate()
+    forked.join()
+    tune.report({"forked": forked.exitcode})
+
+
+def test_a_child_outlives_sigterm_and_what_it_forks_does_not(make: Make, tmp_path: Path) -> None:
+    child = make(outlive)
+    results: list[Any] = []
+
+    def next_result() -> Any:
+        while not results:
+            results.extend(one for one in messages(child) if isinstance(one, Reported))
+        return results.pop(0).metrics["forked"]
+
+    forked = next_result()
+    # A batch system sends it to all processes of a job; the worker gives notice.
+    os.kill(child.pid, signal.SIGTERM)
+    assert psutil.pid_exists(forked)
+    (tmp_path / "go").touch()
+    assert next_result() == -signal.SIGTERM
+    child.stop()
+
+
+def test_a_killed_guard_holds_up_no_end(make: Make, tmp_path: Path) -> None:
+    child = make(outlive)
+    assert isinstance(messages(child)[0], Started)
+    [guard] = [one for one in psutil.Process().children() if one.cmdline()[-1:] == [str(child.pid)]]
+    guard.kill()
+    child.kill()
+    wait_until(lambda: not child.is_alive)
+    with suppress(ChildDied):
+        while True:
+            child.receive()
+    assert not guard.is_running()

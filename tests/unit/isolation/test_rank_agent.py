@@ -5,20 +5,24 @@ from __future__ import annotations
 import queue
 import socket
 import threading
+import time
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from dasktune.isolation import rank_agent
 from dasktune.isolation.rank_agent import RankAgent
 from dasktune.isolation.rank_messages import (
+    DumpStacks,
     FromAgent,
     HoldPort,
     KillRanks,
     PortHeld,
+    RankBegan,
     RankDied,
     RankStart,
+    StacksDumped,
     StartRanks,
 )
 from dasktune.storage.fs.storage import Storage
@@ -146,3 +150,125 @@ def test_no_rank_is_started_after_a_kill(monkeypatch: pytest.MonkeyPatch):
         (2, "it was killed before it was started"),
     ]
     other.agent.close()
+
+
+class FakeProcess:
+    """A rank that a test controls."""
+
+    made: ClassVar[list[Any]]
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.made.append(self)
+        self.finished = False
+        self.messages: queue.Queue[Any] = queue.Queue()
+
+    def post(self, message: Any) -> None:
+        """Send nothing."""
+
+    def kill(self) -> None:
+        """Do not die yet."""
+
+    def receive(self) -> Any:
+        """Return what the test says next, or raise it."""
+        message = self.messages.get(timeout=PATIENCE)
+        if isinstance(message, Exception):
+            self.finished = True
+            raise message
+        return message
+
+    def die(self) -> None:
+        """End at last."""
+        self.messages.put(rank_agent.ChildDied(rank_agent.ErrorInfo(message="killed")))
+
+
+def test_an_agent_has_not_finished_before_the_last_process_is_gone(monkeypatch: pytest.MonkeyPatch):
+    starting, go_on = threading.Event(), threading.Event()
+
+    class Slow(FakeProcess):
+        made: ClassVar[list[Any]] = []
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__()
+            starting.set()
+            assert go_on.wait(PATIENCE)
+
+    monkeypatch.setattr(rank_agent, "ChildProcess", Slow)
+    other = Other()
+    assert not other.agent.finished  # ranks may still come
+    other.agent.handle(start(1))
+    assert starting.wait(PATIENCE)
+    other.agent.close()
+    # The process may run already, although the agent does not know it yet.
+    assert not other.agent.finished
+    go_on.set()
+    [process] = Slow.made
+    process.die()
+    assert isinstance(other.next(), RankDied)
+    assert other.agent.finished
+
+
+def test_a_rank_that_cannot_answer_holds_up_no_stacks_of_others(monkeypatch: pytest.MonkeyPatch):
+    second_is_asked = threading.Event()
+
+    class Hanging(FakeProcess):
+        made: ClassVar[list[Any]] = []
+
+        def dump_stacks(self) -> str:
+            if self is self.made[0]:
+                assert second_is_asked.wait(PATIENCE)
+                return ""
+            second_is_asked.set()
+            return "in hang"
+
+    monkeypatch.setattr(rank_agent, "ChildProcess", Hanging)
+    other = Other()
+    other.agent.handle(start(2))
+    began = [other.next() for _ in _say_began(Hanging.made, 2)]
+    assert len(began) == 2
+    other.agent.handle(DumpStacks(ranks=frozenset({0, 1})))
+    dumped = other.next()
+    assert isinstance(dumped, StacksDumped)
+    assert dumped.stacks[1] == "in hang"
+    assert dumped.stacks[0].startswith("no answer")
+    for process in Hanging.made:
+        process.die()
+    other.agent.close()
+
+
+def _say_began(made: list[Any], count: int) -> list[Any]:
+    """Let so many ranks say that they call user code, once they are started."""
+    deadline = time.monotonic() + PATIENCE
+    while len(made) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    for process in made:
+        process.messages.put(RankBegan(pid=7))
+    return made
+
+
+def test_a_rank_without_a_thread_for_its_messages_is_ended(monkeypatch: pytest.MonkeyPatch):
+    stopped: list[Any] = []
+
+    class Process(FakeProcess):
+        made: ClassVar[list[Any]] = []
+
+        def stop(self) -> None:
+            self.finished = True
+            stopped.append(self)
+
+    monkeypatch.setattr(rank_agent, "ChildProcess", Process)
+    other = Other()
+
+    def refuse(*arguments: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    # This thread starts the rank, and the agent can have no other.
+    monkeypatch.setattr(other.agent, "_in_thread", refuse)
+    monkeypatch.setattr(other.agent, "_ping", lambda interval: None)
+    other.agent._start_all(start(1))
+    died = other.next()
+    assert isinstance(died, RankDied)
+    assert "can't start new thread" in died.error.message
+    assert stopped == Process.made
+    other.agent.close()
+    assert other.agent.finished

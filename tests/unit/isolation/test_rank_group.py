@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -108,7 +109,7 @@ def _hold(agents: Agents, address: str) -> None:
 
 
 def _begin(agents: Agents, address: str) -> None:
-    agents.word((A, B).index(address), RankBegan())
+    agents.word((A, B).index(address), RankBegan(pid=7))
 
 
 def _die(agents: Agents, address: str) -> None:
@@ -183,6 +184,8 @@ def test_a_report_is_complete_when_the_last_rank_comes() -> None:
     event = group.next_event()
     assert isinstance(event, FullReport)
     assert (event.number, event.metrics, event.checkpoint) == (1, {"loss": 1.0, "rank": 0}, None)
+    # Rank 1 waited for rank 0, for one step of the clock.
+    assert (event.slowest_rank, event.rank_wait_s) == (0, pytest.approx(0.001))
     group.release(1)
     assert agents.told(Release) == [Release(number=1)] * 2
     for rank in (0, 1):
@@ -193,10 +196,10 @@ def test_a_report_is_complete_when_the_last_rank_comes() -> None:
 def test_a_question_before_the_last_rank_has_begun_is_kept() -> None:
     def ask(agents: Agents, address: str) -> None:
         if address == A:
-            agents.word(0, RankBegan())
+            agents.word(0, RankBegan(pid=7))
             agents.word(0, AskCheckpoint())
         else:
-            agents.word(1, RankBegan())
+            agents.word(1, RankBegan(pid=7))
 
     group = started(Agents({StartRanks: ask}))
     assert group.next_event() == NewCheckpointAsked(0)
@@ -271,6 +274,37 @@ def test_an_error_alone_names_its_rank() -> None:
     assert failure(group.next_event) == "rank 1: ValueError: no"
 
 
+def test_the_errors_of_all_ranks_are_shown() -> None:
+    # Rank 1 has closed its connections before it could say why.
+    agents = Agents()
+    group = started(agents)
+    agents.word(0, RankEnded(error=ErrorInfo(message="EOFError", traceback="in recv\nEOFError\n")))
+    agents.word(
+        1, RankEnded(error=ErrorInfo(message="ValueError: no", traceback="in step\nValueError: no\n"))
+    )
+    with pytest.raises(RankFailed) as caught:
+        group.next_event()
+    error = caught.value.error
+    assert error.message == "rank 0: EOFError"
+    assert error.traceback == (
+        "At the same time rank 1 failed:\nin step\nValueError: no\n\n\n"
+        f"Rank 0 ran on worker {A} in process 7.\n\nin recv\nEOFError\n"
+    )
+
+
+def test_an_error_before_the_death_of_another_rank_is_shown() -> None:
+    agents = Agents()
+    group = started(agents)
+    agents.word(0, RankEnded(error=ErrorInfo(message="EOFError")))
+    agents.say(B, RankDied(rank=1, error=ErrorInfo(message="the trial's process died of signal 9")))
+    with pytest.raises(RankFailed) as caught:
+        group.next_event()
+    assert caught.value.error.traceback == (
+        "At the same time rank 0 failed:\nEOFError\n\n"
+        f"Rank 1 ran on worker {B} in process 7.\n\nrank 1: its process died of signal 9\n"
+    )
+
+
 def test_a_rank_that_ends_early_is_named() -> None:
     agents = Agents()
     group = started(agents)
@@ -289,7 +323,7 @@ def test_late_ranks_are_named_with_their_stacks() -> None:
     with pytest.raises(RankFailed) as caught:
         group.next_event()
     assert "rank 1 did not come to report 1" in caught.value.error.message
-    assert "Rank 1:\nin hang" in caught.value.error.traceback
+    assert f"Rank 1 on worker {B} in process 7:\nin hang" in caught.value.error.traceback
 
 
 @pytest.mark.parametrize("found", [True, False])
@@ -372,9 +406,21 @@ def test_the_end_waits_for_all_processes() -> None:
 
 
 def test_a_process_that_cannot_be_killed_is_reported(caplog: pytest.LogCaptureFixture) -> None:
-    group = started(Agents({KillRanks: silent}), timer=Clock(50.0))
+    agents = Agents({KillRanks: silent})
+    group = started(agents, timer=Clock(50.0))
+    assert not group.is_occupied
     group.end()
     assert "the processes of ranks 0, 1 of trial a could not be killed" in caplog.text
+    # The trial has ended, but its room is not free.
+    _die(agents, A)
+    assert group.is_occupied
+    assert not agents.closed
+    _die(agents, B)
+    deadline = time.monotonic() + 60
+    while group.is_occupied:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    assert agents.closed
 
 
 def test_a_worker_lost_after_an_error_of_a_rank_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dasktune.placement import Claim, Ledger, Placement, WorkerCapacity
-from dasktune.trial.resources import STRATEGIES, PlacementGroupFactory
+from dasktune.trial.resources import STRATEGIES, HostPlacement, PlacementGroupFactory
 
 
 def needs(**amounts: float) -> PlacementGroupFactory:
@@ -223,6 +223,23 @@ def test_bundles_are_packed_on_as_few_workers_as_possible() -> None:
     assert seats(ledger, ONE, ONE, ONE) == ["small", "small", "large"]
     assert seats(ledger, ONE, ONE, ONE) is None
     assert seats(ledger, ONE, ONE) == ["other", "other"]
+
+
+def test_ranks_are_packed_on_hosts_and_the_table_names_the_rule() -> None:
+    ledger = ledger_of(*(worker(f"tcp://{name}") for name in ("a:1", "b:1", "a:2", "b:2")))
+    whole = [{"CPU": 2}]
+    packed = ledger.place(HostPlacement(whole * 2), now=0.0)
+    assert packed is not None
+    assert packed.addresses == ("tcp://a:1", "tcp://a:2")
+    exact = HostPlacement(whole * 4, per_host=2)
+    assert not ledger.fits(exact, now=0.0)
+    assert ledger.fits_when_idle(exact)
+    assert not ledger.fits_when_idle(HostPlacement(whole * 4, "STRICT_PACK"))
+    assert "Each host must have room for 2 bundles (per_host)." in ledger.table(exact)
+    strict = HostPlacement(whole * 4, "STRICT_PACK")
+    assert "All bundles must fit on one host (STRICT_PACK)." in ledger.table(strict)
+    assert "must" not in ledger.table(HostPlacement(whole * 4))
+    assert "fit on one worker" in ledger.table(PlacementGroupFactory(whole * 4, "STRICT_PACK"))
 
 
 def test_bundles_that_must_share_a_worker_wait_for_a_large_one() -> None:

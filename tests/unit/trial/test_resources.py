@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from dasktune.errors import ConfigError
 from dasktune.trial.resources import (
     STRATEGIES,
+    HostPlacement,
     PlacementGroupFactory,
     Resources,
     as_placement_group,
@@ -259,3 +260,27 @@ def test_a_request_to_be_alone_is_another_one_and_survives_the_journal():
     for request in (shared, alone):
         assert PlacementGroupFactory.from_json(request.to_json()) == request
         assert pickle.loads(pickle.dumps(request)) == request
+
+
+def test_a_request_by_host_is_another_one_and_survives_the_journal():
+    plain, packed = PlacementGroupFactory([{"CPU": 1}] * 4), HostPlacement([{"CPU": 1}] * 4)
+    exact = HostPlacement([{"CPU": 1}] * 4, "SPREAD", per_host=2)
+    assert len({plain, packed, exact, exact.exclusively()}) == 4
+    assert exact.exclusively().exclusively(False) == exact
+    for request in (packed, exact, exact.exclusively()):
+        assert PlacementGroupFactory.from_json(request.to_json()) == request
+        assert pickle.loads(pickle.dumps(request)) == request
+        assert eval(repr(request)) == request
+
+
+@pytest.mark.parametrize(
+    ("bundles", "per_host", "message"),
+    [
+        ([{"CPU": 1}] * 3, 2, "per_host must be a divisor of the number of ranks, 3, got 2"),
+        ([{"CPU": 1}] * 3, 0, "per_host must be a divisor of the number of ranks, 3, got 0"),
+        ([{"CPU": 1}, {"CPU": 2}], None, "bundles must be equal"),
+    ],
+)
+def test_bundles_on_hosts_are_equal_and_fill_hosts(bundles, per_host, message):
+    with pytest.raises(ConfigError, match=message):
+        HostPlacement(bundles, per_host=per_host)

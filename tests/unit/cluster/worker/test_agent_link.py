@@ -1,18 +1,91 @@
+"""Connections between the workers of a distributed trial."""
+
 from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 from distributed.core import Status
 
-from dasktune.cluster.worker.agent_link import serve_agent
+from dasktune.cluster.worker.agent_link import CommAgentLink, _Channel, serve_agent
+from dasktune.isolation.rank_group import AgentLost
+from dasktune.isolation.rank_messages import HoldPort, KillRanks
+
+FORGOTTEN = {"trial": SimpleNamespace(is_forgotten=True)}
 
 
 def test_no_rank_is_started_for_an_actor_that_is_forgotten():
     aborted: list[bool] = []
     comm = SimpleNamespace(abort=lambda: aborted.append(True))
-    plugin = SimpleNamespace(actors={"trial": SimpleNamespace(is_forgotten=True)}, rank_agents=[])
+    plugin = SimpleNamespace(actors=FORGOTTEN, rank_agents=[])
     worker = SimpleNamespace(loop=None, address="tcp://127.0.0.1:1")
     assert asyncio.run(serve_agent(worker, plugin, comm, "trial", 1.0)) is Status.dont_reply
     assert aborted == [True]
     assert plugin.rank_agents == []
+
+
+def test_the_coordinator_of_an_actor_that_is_forgotten_connects_to_no_agent():
+    plugin = SimpleNamespace(actors=FORGOTTEN, rank_agents=[], ranks_op="ranks")
+    worker = SimpleNamespace(loop=None, address="tcp://127.0.0.1:1")
+    link = CommAgentLink(worker, plugin, "trial", 1.0)
+    got: list[Any] = []
+    addresses = ["tcp://127.0.0.1:1", "tcp://127.0.0.2:1"]
+    link.open(addresses, lambda address, message: got.append((address, message)))
+    assert got == [(one, AgentLost(one, "the trial's driver is gone")) for one in addresses]
+    link.send(addresses[0], HoldPort())  # It is dropped.
+    link.close()
+
+
+class Comm:
+    """Two ends of a connection in one."""
+
+    def __init__(self) -> None:
+        self.written: list[Any] = []
+        self._queue: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def write(self, message: Any) -> None:
+        self.written.append(message)
+        self._queue.put_nowait(message)
+
+    async def read(self) -> Any:
+        return await self._queue.get()
+
+    def abort(self) -> None:
+        """End it."""
+
+
+def test_messages_that_wait_are_sent_together_in_their_order_before_the_end():
+    async def exchange() -> None:
+        loop = asyncio.get_running_loop()
+        channel = _Channel(SimpleNamespace(add_callback=loop.call_soon), 60.0)
+        comm, got = Comm(), []
+        for message in (HoldPort(), KillRanks()):
+            channel.post(message)
+        channel.finish()
+        await asyncio.sleep(0)  # The callbacks have run.
+        reading = asyncio.ensure_future(channel._read(comm, got.append))
+        assert await channel._write(comm) == "it was closed"
+        while len(got) < 2:
+            await asyncio.sleep(0)
+        reading.cancel()
+        assert got == [HoldPort(), KillRanks()]
+        assert len(comm.written) == 1
+
+    asyncio.run(exchange())
+
+
+def test_a_ping_has_no_message_and_silence_is_the_loss_of_the_connection():
+    async def exchange() -> None:
+        loop = asyncio.get_running_loop()
+        channel = _Channel(SimpleNamespace(add_callback=loop.call_soon), 0.06)
+        comm, got = Comm(), []
+        writing = asyncio.ensure_future(channel._write(comm))
+        reading = asyncio.ensure_future(channel._read(comm, got.append))
+        while len(comm.written) < 2:
+            await asyncio.sleep(0.001)
+        writing.cancel()
+        assert await reading == "nothing came for 0.06 s"
+        assert got == []
+
+    asyncio.run(exchange())

@@ -11,6 +11,7 @@ import dasktune as tune
 from dasktune.errors import ConfigError
 from dasktune.trainable.api.binding import default_resources
 from dasktune.trainable.api.distributed import rank_settings
+from dasktune.trial.resources import HostPlacement
 
 
 def train(config: dict[str, Any]) -> None:
@@ -26,6 +27,18 @@ def test_each_rank_is_a_bundle() -> None:
     trainable = tune.with_ranks(train, 3, {"cpu": 2, "gpu": 1})
     assert default_resources(trainable, {}).bundles == [{"CPU": 2, "GPU": 1}] * 3
     assert default_resources(tune.with_ranks(train, 2), {}).bundles == [{"CPU": 1}] * 2
+
+
+def test_the_layout_counts_hosts() -> None:
+    assert default_resources(tune.with_ranks(train, 2), {}) == HostPlacement([{"CPU": 1}] * 2)
+    spread = tune.PlacementGroupFactory([{"GPU": 1}], strategy="SPREAD")
+    trainable = tune.with_ranks(train, halved, spread, per_host=2)
+    assert default_resources(trainable, {"n": 8}) == HostPlacement([{"GPU": 1}] * 4, "SPREAD", per_host=2)
+    with pytest.raises(ConfigError, match="per_host must be a divisor of the number of ranks, 3, got 2"):
+        default_resources(trainable, {"n": 6})
+    for wrong in (0, True, 1.5):
+        with pytest.raises(ConfigError, match="per_host must be an integer of at least 1, or None"):
+            tune.with_ranks(train, 2, per_host=wrong)  # type: ignore[arg-type]
 
 
 def test_the_number_of_ranks_may_depend_on_the_configuration() -> None:

@@ -1,0 +1,63 @@
+"""Kills the process group of a child if the worker dies, whatever the worker dies of."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from contextlib import suppress
+from typing import Final
+
+__all__ = ["GroupGuard"]
+
+#: Waits for a line or the end of its input. The worker writes a line; only its death ends the input
+#: without one. The guard has no part in signals that a batch system sends to all processes.
+_PROGRAM: Final = 'trap "" TERM INT HUP USR1 USR2; read -r line || kill -KILL "-$1"'
+
+
+class GroupGuard:
+    """A process beside a child that outlives the worker, to kill what the child has forked.
+
+    The kernel kills the child itself with the worker (see `die_with`), at once and without a word
+    to it. Then nothing is left that knows the processes that user code has forked. They would keep
+    their memory and GPUs for ever, and the worker that a nanny starts again would not know of them.
+
+    Parameters
+    ----------
+    group : int
+        The number of the process group.
+    """
+
+    # The group keeps its number as long as it has a member, and a child that has not been reaped is
+    # one. `release` is called before the child is reaped, so the guard never kills another group
+    # that has got the number. If the worker dies, the system reaps the child; the guard kills the
+    # group within milliseconds of that.
+    #
+    # A process that the worker has forked without an exec holds the other end of the guard's input,
+    # too. The guard then acts when that process has also ended.
+
+    def __init__(self, group: int) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        # A system without a shell: user code's processes may then survive the worker.
+        with suppress(FileNotFoundError):
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", _PROGRAM, "sh", str(group)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={"PATH": os.defpath},
+                # Ctrl-C of a terminal ends the worker, and the guard has to see that.
+                start_new_session=True,
+            )
+
+    def release(self) -> None:
+        """End the guard: the worker has killed the group, or sees to it."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None
+        with suppress(OSError):  # somebody has killed the guard
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+        with suppress(OSError):
+            process.stdin.close()
+        process.wait()

@@ -1,0 +1,166 @@
+"""Assign the equal bundles of one trial to hosts, on which several workers may run.
+
+The ranks of a distributed trial talk to each other, within a host much faster than between two. So
+hosts count for them, and not the workers: a cluster with a worker for each GPU has eight workers on
+a host. The bundles are equal, so a host has a room for a number of them, and no search is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from dasktune.placement.bin_packing import WorkerPool
+from dasktune.placement.free_capacity import FreeCapacity
+from dasktune.trial.resources import HostPlacement
+
+__all__ = ["assign_to_hosts", "host_of"]
+
+Needs = Mapping[str, float]
+
+#: A worker's sort key, smaller is better: the pool's rank, and the member.
+_WorkerKey = tuple[tuple[int, float], tuple[int, str]]
+
+
+def host_of(address: str) -> str:
+    """Return the host part of a worker's address.
+
+    Examples
+    --------
+    >>> host_of("tls://10.0.0.7:4321"), host_of("tcp://[::1]:8786")
+    ('10.0.0.7', '::1')
+    """
+    return urlsplit(address).hostname or address
+
+
+@dataclass(slots=True)
+class _Host:
+    """A host with the workers that have room for a bundle."""
+
+    #: How many bundles fit on each worker, by its key.
+    workers: dict[_WorkerKey, int] = field(default_factory=dict)
+
+    @property
+    def room(self) -> int:
+        """How many bundles fit."""
+        return sum(self.workers.values())
+
+    @property
+    def key(self) -> tuple[int, int, _WorkerKey]:
+        """Return a sort key, smaller is better: the tightest host that is not needed for others."""
+        best = min(self.workers)
+        (special, _), _ = best
+        return special, self.room, best
+
+    def seats(self, count: int) -> list[str]:
+        """Return the addresses for so many bundles: the best worker is filled first."""
+        seats = [key[1][1] for key, room in sorted(self.workers.items()) for _ in range(room)]
+        return seats[:count]
+
+
+def assign_to_hosts(request: HostPlacement, pools: Sequence[WorkerPool]) -> dict[int, str] | None:
+    """Assign the bundles of a request to workers; None if they do not fit.
+
+    Parameters
+    ----------
+    request : HostPlacement
+        The request, with equal bundles.
+    pools : sequence of WorkerPool
+        The pools of workers.
+
+    Returns
+    -------
+    dict of int to str, or None
+        Addresses by bundle number. ``"PACK"`` uses the fewest hosts, and equally many bundles on
+        each of them if that needs no more; ``"SPREAD"`` the most. `per_host` overrules both.
+
+    Examples
+    --------
+    >>> room = FreeCapacity((("GPU", 1),), (0.0,))
+    >>> members = [(0, "tcp://a:1"), (1, "tcp://b:1"), (2, "tcp://a:2")]
+    >>> pools = [WorkerPool(room, members=members)]
+    >>> assign_to_hosts(HostPlacement([{"GPU": 1}] * 2), pools)
+    {0: 'tcp://a:1', 1: 'tcp://a:2'}
+    >>> assign_to_hosts(HostPlacement([{"GPU": 1}] * 2, "SPREAD"), pools)
+    {0: 'tcp://b:1', 1: 'tcp://a:1'}
+    """
+    bundles = request.bundles
+    hosts = sorted(_hosts(bundles[0], len(bundles), pools), key=lambda host: host.key)
+    counts = _counts(request, len(bundles), hosts)
+    if counts is None:
+        return None
+    seats = [address for host, count in zip(hosts, counts, strict=True) for address in host.seats(count)]
+    return dict(enumerate(seats))
+
+
+def _hosts(needs: Needs, most: int, pools: Sequence[WorkerPool]) -> list[_Host]:
+    """Return the hosts with room for a bundle."""
+    hosts: dict[str, _Host] = {}
+    for pool in pools:
+        room = _count_equal(pool.free, needs, most)
+        if room:
+            rank = pool.rank(needs)
+            for member in pool.members:
+                hosts.setdefault(host_of(member[1]), _Host()).workers[rank, member] = room
+    return list(hosts.values())
+
+
+def _count_equal(free: FreeCapacity, needs: Needs, most: int) -> int:
+    """Return how many times the needs fit, at most `most`."""
+    count, left = 0, free.allocate(needs)
+    while left is not None and count < most:
+        count, left = count + 1, left.allocate(needs)
+    return count
+
+
+def _counts(request: HostPlacement, total: int, hosts: Sequence[_Host]) -> list[int] | None:
+    """Return the number of bundles on each host, in the order of `hosts`; None without room."""
+    rooms = [host.room for host in hosts]
+    if request.per_host is not None:
+        return _equal(total // request.per_host, request.per_host, rooms)
+    if request.strategy == "STRICT_PACK":
+        return _equal(1, total, rooms)
+    if request.strategy == "STRICT_SPREAD":
+        return _equal(total, 1, rooms)
+    if sum(rooms) < total:
+        return None
+    return (_spread if request.strategy == "SPREAD" else _pack)(total, rooms)
+
+
+def _equal(number: int, each: int, rooms: Sequence[int]) -> list[int] | None:
+    """Take the first `number` hosts that have room for `each` bundles."""
+    fitting = [at for at, room in enumerate(rooms) if room >= each][:number]
+    if len(fitting) < number:
+        return None
+    return [each * (at in fitting) for at in range(len(rooms))]
+
+
+def _pack(total: int, rooms: Sequence[int]) -> list[int]:
+    """Take the fewest hosts. The rooms suffice."""
+    largest = sorted(range(len(rooms)), key=lambda at: rooms[at], reverse=True)
+    number, room = 0, 0
+    while room < total:
+        room, number = room + rooms[largest[number]], number + 1
+    # Many libraries need the same number of ranks on each host.
+    equal = None if total % number else _equal(number, total // number, rooms)
+    if equal is not None:
+        return equal
+    counts = [0] * len(rooms)
+    for at in largest[: number - 1]:
+        counts[at] = rooms[at]
+    rest = total - sum(counts)
+    # The others stay free for larger trials.
+    last = next(at for at, room in enumerate(rooms) if room >= rest and not counts[at])
+    counts[last] = rest
+    return counts
+
+
+def _spread(total: int, rooms: Sequence[int]) -> list[int]:
+    """Take as many hosts as possible, and as equally as possible. The rooms suffice."""
+    counts = [0] * len(rooms)
+    while sum(counts) < total:
+        for at, room in enumerate(rooms):
+            if counts[at] < room and sum(counts) < total:
+                counts[at] += 1
+    return counts

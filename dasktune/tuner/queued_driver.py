@@ -200,13 +200,15 @@ def _run(
         # The user has asked to continue, unless this driver replaces one that has begun.
         session.releases = session.end.position == queue.resumed_at(order.entry_id)
         if session.experiment.finished and not session.releases:
+            # A driver outside of the queue may have replaced the experiment since it was placed.
+            check_queued_owner(storage, order.entry_id)
             session.report_end(parts["trainable"])
             raise_first_error(session.experiment)
             return None
-        tuner = Tuner(parts["trainable"], client=order.client, _session=session)
+        tuner = Tuner(parts["trainable"], client=order.client, _session=session, _queue_entry=order.entry_id)
     else:
         config = replace(config, if_exists="error")
-        tuner = Tuner(**{**parts, "run_config": config}, client=order.client)
+        tuner = Tuner(**{**parts, "run_config": config}, client=order.client, _queue_entry=order.entry_id)
     return _fit(tuner, queue, order.entry_id, lock, closed, stops)
 
 

@@ -21,6 +21,7 @@ from dasktune.storage.journal.segments import segment_name
 from dasktune.storage.leader.leader_lease import lease_name
 from dasktune.storage.leader.leader_lock import LeaderLock
 from dasktune.storage.queue.experiment_queue import ExperimentQueue
+from dasktune.tuner import queued_driver
 from dasktune.tuner.queued_driver import GIVEN_BACK, DriverOrder, count_results, drive
 
 
@@ -299,6 +300,71 @@ def test_a_directory_that_another_entry_has_reserved_is_not_used(queue, tmp_path
     assert free.path == f"{reserved}_2"
     assert fit(queue).name == "run_3"
     assert [one.name for one in reserved.iterdir()] == ["queued.txt"]
+
+
+@pytest.mark.parametrize("if_exists", ["error", "resume"])
+def test_a_plain_tuner_does_not_take_a_directory_that_an_entry_has_reserved(queue, tmp_path, if_exists):
+    reserved = tmp_path / "results" / "run"
+    reserved.mkdir(parents=True)
+    (reserved / "queued.txt").write_text("other")
+    with pytest.raises(StorageError, match="is reserved for entry 'other' of a queue"):
+        fit(queue, if_exists=if_exists)
+    assert [one.name for one in reserved.iterdir()] == ["queued.txt"]
+
+
+def test_a_plain_tuner_that_replaces_an_experiment_ends_its_reservation(queue, tmp_path, caplog):
+    gate = tmp_path / "gate"
+    gate.touch()
+    experiment = submit(queue, Interrupted, space={"gate": str(gate)})
+    assert run_driver(queue, experiment) == GIVEN_BACK
+    place = fit(queue, if_exists="replace")
+    assert str(place) == experiment.path
+    assert f"no longer belongs to entry {experiment.entry_id!r}" in caplog.text
+    gate.unlink()
+    assert run_driver(queue, experiment) == 0
+    assert experiment.state == "failed"
+    assert "belongs to no entry of a queue" in experiment.reason
+    assert len(tune.ExperimentAnalysis(place).trials[0].history) == 1
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_driver_resumes_no_experiment_that_was_replaced_while_it_was_read(
+    queue, tmp_path, monkeypatch, finished
+):
+    gate = tmp_path / "gate"
+    gate.touch()
+    experiment = submit(queue, Interrupted, space={"gate": str(gate)})
+    assert run_driver(queue, experiment) == GIVEN_BACK
+    if finished:
+        gate.unlink()
+        with monkeypatch.context() as patch:
+            patch.setattr(ExperimentQueue, "end", lambda *_: True)
+            assert run_driver(queue, experiment) == 0
+    restore = queued_driver.restore_experiment
+
+    def replace_before(storage: Storage, **options: Any) -> Any:
+        session = restore(storage, **options)
+        storage.remove("queued.txt")
+        return session
+
+    monkeypatch.setattr("dasktune.tuner.queued_driver.restore_experiment", replace_before)
+    assert run_driver(queue, experiment) == 0
+    assert experiment.state == "failed"
+    assert "belongs to no entry of a queue" in experiment.reason
+
+
+def test_a_driver_begins_no_experiment_where_its_reservation_was_ended(queue, monkeypatch):
+    experiment = submit(queue, Steps)
+    set_directory = ExperimentQueue.set_directory
+
+    def replace_before(queue: ExperimentQueue, entry_id: str, directory: str, resumed_at: int = -1) -> None:
+        set_directory(queue, entry_id, directory, resumed_at)
+        Storage(directory).remove("queued.txt")
+
+    monkeypatch.setattr(ExperimentQueue, "set_directory", replace_before)
+    assert run_driver(queue, experiment) == 0
+    assert experiment.state == "failed"
+    assert "belongs to no entry of a queue" in experiment.reason
 
 
 def test_a_driver_that_was_frozen_while_another_one_chose_the_directory_runs_nothing(queue, monkeypatch):

@@ -20,7 +20,7 @@ from dasktune.errors import StorageError, TuneError
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.queue.experiment_queue import ExperimentQueue
 from dasktune.storage.queue.queue_state import QueueState, QueueStatus, start_order
-from dasktune.tuner.queued_driver import DriverOrder
+from dasktune.tuner.queued_driver import GIVEN_BACK, DriverOrder
 
 __all__ = ["QueueRunner"]
 
@@ -169,12 +169,19 @@ class QueueRunner:
             logger.warning("%s. The queue is read again soon.", error)
             self._postpone(entry_id)
             return
+        if entry.state is QueueState.RUNNING:
+            self._tell(entry, "is run by another driver")
+            return
         if entry.state is not QueueState.QUEUED:
             self._tell(entry, f"has {entry.state.value}")
             return
-        killed = process.returncode < 0
-        self._postpone(entry_id, at_once=killed)
-        why = "its driver was killed" if killed else entry.reason or "another driver runs it"
+        status = process.returncode
+        self._postpone(entry_id, at_once=status < 0)
+        why = f"its driver has ended with status {status}"  # it has not even read its order
+        if status < 0:
+            why = f"its driver was killed by signal {-status}"
+        elif status in (0, GIVEN_BACK):
+            why = entry.reason or "another driver runs it"
         self._tell(entry, f"is queued again: {why}")
 
     def _postpone(self, entry_id: str, *, at_once: bool = False) -> None:

@@ -13,10 +13,12 @@ import pytest
 
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.fs.storage import Storage
+from dasktune.storage.leader.leader_lock import LeaderLock
 from dasktune.storage.queue.experiment_queue import ExperimentQueue
 from dasktune.storage.queue.queue_state import QueueState
 from dasktune.tuner.queue_runner import QueueRunner
 from dasktune.tuner.queued import QueuedExperiment
+from dasktune.tuner.queued_driver import GIVEN_BACK
 
 
 @pytest.fixture
@@ -194,6 +196,34 @@ def test_only_the_first_killed_driver_in_a_row_is_replaced_at_once(queue, driver
         assert [pause() for _ in range(2)] == [0, 2]  # that driver has worked for a minute
     finally:
         runner.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("raise SystemExit(3)", "is queued again: its driver has ended with status 3"),
+        ("import os; os.kill(os.getpid(), 9)", "is queued again: its driver was killed by signal 9"),
+        (f"raise SystemExit({GIVEN_BACK})", "is queued again: another driver runs it"),
+    ],
+)
+def test_a_runner_says_how_a_driver_has_ended(queue, drivers, time, code, told):
+    submit(queue)
+    drivers.code = code
+    texts: list[str] = []
+    runner = QueueRunner(queue.storage, None, clock=time, on_change=lambda _, text: texts.append(text))
+    runner.step()
+    collect(runner)
+    assert texts == ["starts", told]
+
+
+def test_an_experiment_that_another_driver_runs_is_not_said_to_be_over(queue, drivers, time):
+    entry_id = submit(queue)
+    texts: list[str] = []
+    runner = QueueRunner(queue.storage, None, clock=time, on_change=lambda _, text: texts.append(text))
+    runner.step()
+    with LeaderLock(queue.entry(entry_id)):
+        collect(runner)
+    assert texts == ["starts", "is run by another driver"]
 
 
 @pytest.mark.parametrize("until_empty", [True, False])

@@ -13,7 +13,8 @@ import fsspec
 import pytest
 
 import dasktune as tune
-from dasktune.errors import ConfigError, PreflightError, StorageError
+from dasktune.cluster.driver.executor import NoTrialStartsError
+from dasktune.errors import ClusterLost, ConfigError, PreflightError, StorageError
 from dasktune.sklearn.fits.search_experiment import InProcessTuner
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import read_journal
@@ -143,6 +144,140 @@ def test_an_error_of_the_storage_that_may_pass_is_not_the_experiments_own(
     assert "cannot be stored" in experiment.reason
     assert run_driver(queue, experiment) == 0
     assert experiment.state == ("finished" if state == "queued" else "failed")
+
+
+class UnknownStoreError(Exception):
+    """An exception of a store's client of which dasktune knows nothing."""
+
+
+def fail_preflight(patch: pytest.MonkeyPatch, make: Any) -> None:
+    def fail(storage: Storage) -> None:
+        raise PreflightError("the results cannot be stored") from make()
+
+    patch.setattr("dasktune.cluster.checks.preflight.check_storage", fail)
+
+
+def test_an_experiment_fails_after_many_failures_of_an_unknown_kind(queue, monkeypatch):
+    experiment = submit(queue, Steps)
+    numbers = iter(range(100))
+    # The text differs each time, as those with the number of a request do.
+    fail_preflight(monkeypatch, lambda: UnknownStoreError(f"request {next(numbers)}"))
+    monkeypatch.setattr("dasktune.tuner.queued_driver.MOST_FAILURES", 3)
+    for _ in range(2):
+        assert run_driver(queue, experiment) == GIVEN_BACK
+        assert experiment.state == "queued"
+        # Another error in between changes nothing.
+        with monkeypatch.context() as patch:
+            fail_preflight(patch, lambda: OSError(errno.EIO, "503 Slow Down"))
+            assert run_driver(queue, experiment) == GIVEN_BACK
+    assert run_driver(queue, experiment) == 0
+    assert experiment.state == "failed"
+    assert "3 drivers have failed with this kind of error without a new result" in experiment.reason
+    assert "cannot be stored" in experiment.reason
+
+
+def http_error(name: str, **answer: Any) -> Exception:
+    """Return the exception of a store's client that is no OSError."""
+    error = type(name, (Exception,), {})()
+    vars(error).update(answer)
+    return error
+
+
+OUTAGES = {
+    "errno": lambda: OSError(errno.EIO, "503 Slow Down"),
+    "connection": lambda: ConnectionResetError(),
+    "name": lambda: http_error("EndpointConnectionError"),
+    "code": lambda: http_error("HttpError", code=503),
+    "response": lambda: http_error("ClientError", response={"ResponseMetadata": {"HTTPStatusCode": 429}}),
+}
+
+
+@pytest.mark.parametrize("make", OUTAGES.values(), ids=OUTAGES)
+def test_a_storage_that_is_away_for_long_is_waited_for(queue, monkeypatch, make):
+    experiment = submit(queue, Steps)
+    monkeypatch.setattr("dasktune.tuner.queued_driver.MOST_FAILURES", 2)
+    with monkeypatch.context() as patch:
+        fail_preflight(patch, make)
+        for _ in range(5):
+            assert run_driver(queue, experiment) == GIVEN_BACK
+    assert experiment.state == "queued"
+    assert run_driver(queue, experiment) == 0
+    assert experiment.state == "finished"
+
+
+@pytest.mark.parametrize(("error", "state"), [(ClusterLost, "queued"), (NoTrialStartsError, "failed")])
+def test_a_cluster_that_is_away_is_waited_for_and_one_that_starts_no_trial_is_not(
+    queue, monkeypatch, error, state
+):
+    class Failing(TunerInProcess):
+        def _fit(self, signals: Any) -> Any:
+            raise error("of the cluster")
+
+    monkeypatch.setattr("dasktune.tuner.queued_driver.Tuner", Failing)
+    monkeypatch.setattr("dasktune.tuner.queued_driver.MOST_FAILURES", 2)
+    experiment = submit(queue, Steps)
+    for _ in range(2):
+        run_driver(queue, experiment)
+    assert experiment.state == state
+    assert "of the cluster" in experiment.reason
+
+
+def test_code_of_the_user_that_ends_its_driver_again_and_again_fails(queue, tmp_path, monkeypatch):
+    monkeypatch.setattr("dasktune.tuner.queued_driver.MOST_FAILURES", 3)
+    gate = tmp_path / "gate"
+    gate.touch()
+    experiment = submit(queue, Interrupted, space={"gate": str(gate)})
+    closed = threading.Event()
+    closed.set()
+    for _ in range(5):  # the runner has ended these drivers
+        assert drive(DriverOrder(queue.storage, experiment.entry_id, None), closed) == GIVEN_BACK
+    assert [run_driver(queue, experiment) for _ in range(3)] == [GIVEN_BACK, GIVEN_BACK, 0]
+    assert experiment.state == "failed"
+    assert "KeyboardInterrupt" in experiment.reason
+
+
+def test_a_bug_of_the_queue_itself_ends_the_experiment_with_its_cause(queue, monkeypatch):
+    def fail(*_: Any) -> None:
+        raise RuntimeError("a bug")
+
+    experiment = submit(queue, Steps)
+    monkeypatch.setattr(ExperimentQueue, "begin", fail)
+    assert run_driver(queue, experiment) == 0
+    assert (experiment.state, experiment.reason) == ("failed", "RuntimeError: a bug")
+
+
+def test_a_driver_that_cannot_take_the_lead_says_why(queue, monkeypatch):
+    def fail(lock: LeaderLock) -> None:
+        raise StorageError("cannot take the lead")
+
+    experiment = submit(queue, Steps)
+    monkeypatch.setattr(LeaderLock, "acquire", fail)
+    assert run_driver(queue, experiment) == GIVEN_BACK
+    assert (experiment.state, experiment.reason) == ("queued", "StorageError: cannot take the lead")
+
+
+def test_a_reason_has_no_password(queue, monkeypatch):
+    experiment = submit(queue, Steps)
+    fail_preflight(monkeypatch, lambda: PermissionError())
+    monkeypatch.setattr(
+        "dasktune.tuner.queued_driver.pickle.loads", lambda _: pytest.fail("ftp://me:hunter2@host/x")
+    )
+    run_driver(queue, experiment)
+    assert experiment.state == "failed"
+    assert "ftp://***@host/x" in experiment.reason
+
+
+def test_an_experiment_that_ended_before_its_cancelling_was_seen_has_finished(queue, monkeypatch):
+    experiment = submit(queue, Steps)
+    asked = []
+
+    def after_the_run(queue: ExperimentQueue, entry_id: str) -> bool:
+        asked.append(entry_id)
+        return len(asked) > 1
+
+    monkeypatch.setattr(ExperimentQueue, "is_cancelled", after_the_run)
+    assert run_driver(queue, experiment) == 0
+    assert experiment.state == "finished"
 
 
 class Unreachable(tune.Trainable):

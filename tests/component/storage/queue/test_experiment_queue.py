@@ -157,6 +157,17 @@ def test_an_orderly_end_is_no_death_and_says_why(queue):
     assert queue.status(entry_id).reason == "the cluster is away"
 
 
+def test_failures_of_one_kind_count_until_there_is_a_new_result(queue):
+    entry_id = submit(queue)
+    kinds = [("a", 0), ("b", 0), ("a", 0), ("a", 7), ("a", None), ("a", 7)]
+    counts = [queue.add_failure(entry_id, n, kind, results) for n, (kind, results) in enumerate(kinds)]
+    assert counts == [1, 1, 2, 1, 1, 2]
+    # A repeated write counts once, and a damaged record not at all.
+    assert queue.add_failure(entry_id, 5, "a", 7) == 2
+    queue.storage.write_bytes(f"{entry_id}/failures/000000003.json", b"")
+    assert queue.add_failure(entry_id, 6, "a", 7) == 2
+
+
 @pytest.mark.parametrize("name", ["entry.json", "end.json", "directory.json"])
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"kind": 1}', b'{"a": NaN}'])
 def test_a_damaged_experiment_hides_no_other_one_and_does_not_start(queue, name, content):

@@ -13,11 +13,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dasktune.errors import StorageError, TuneError
 from dasktune.storage.fs.storage import Storage
+from dasktune.storage.leader.leader_lease import LeaderLease
+from dasktune.storage.leader.leader_lock import current_leader
 from dasktune.storage.queue.experiment_queue import ExperimentQueue
 from dasktune.storage.queue.queue_state import QueueState, QueueStatus, start_order
 from dasktune.tuner.queued_driver import GIVEN_BACK, DriverOrder
@@ -69,6 +71,8 @@ class QueueRunner:
     drivers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _pauses: dict[str, _Pause] = field(default_factory=dict)
     _over: dict[str, QueueStatus] = field(default_factory=dict)
+    #: The newest lease of each driver of another runner, and since when it has not changed.
+    _leases: dict[str, tuple[LeaderLease, float]] = field(default_factory=dict)
 
     def run(self, *, until_empty: bool = False, poll_s: float = 1.0) -> None:
         """Run experiments until this process is interrupted.
@@ -112,12 +116,36 @@ class QueueRunner:
             self._collect(entry_id, entries)
             return False  # the states that were read may be older than the end of the driver
         now = self.clock()
-        for entry in start_order(found, time.time()):
+        for entry in start_order([self._with_silent_driver(one, entries) for one in found], time.time()):
             if len(self.drivers) >= self.limit:
                 break
             if entry.entry_id not in self.drivers and self._pause(entry.entry_id).until <= now:
                 self._start(entry)
         return not self.drivers and all(one.state.is_over for one in found)
+
+    def _with_silent_driver(self, entry: QueueStatus, entries: ExperimentQueue) -> QueueStatus:
+        """Return an experiment as queued if its driver has renewed no lease for a whole ttl.
+
+        The state of an experiment trusts the clock of the driver's machine. If that clock is ahead,
+        a driver that died with its machine would count as alive for as long.
+        """
+        if entry.state is not QueueState.RUNNING or entry.entry_id in self.drivers:
+            self._leases.pop(entry.entry_id, None)
+            return entry
+        try:
+            lease = current_leader(entries.entry(entry.entry_id))
+        except StorageError:  # the next look may succeed
+            return entry
+        if lease is None:
+            return entry
+        now = self.clock()
+        seen, since = self._leases.get(entry.entry_id, (None, now))
+        if seen != lease:
+            self._leases[entry.entry_id] = lease, now
+        elif now - since > lease.ttl_s:
+            # Its own driver waits for another ttl before it takes the lock.
+            return replace(entry, state=QueueState.QUEUED)
+        return entry
 
     def close(self) -> None:
         """Let the drivers end as after Ctrl-C, and wait for them."""

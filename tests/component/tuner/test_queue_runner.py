@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.fs.storage import Storage
+from dasktune.storage.leader.leader_lease import LeaderLease, lease_name
 from dasktune.storage.leader.leader_lock import LeaderLock
 from dasktune.storage.queue.experiment_queue import ExperimentQueue
 from dasktune.storage.queue.queue_state import QueueState
@@ -224,6 +226,35 @@ def test_an_experiment_that_another_driver_runs_is_not_said_to_be_over(queue, dr
     with LeaderLock(queue.entry(entry_id)):
         collect(runner)
     assert texts == ["starts", "is run by another driver"]
+
+
+def test_a_driver_whose_machine_died_with_a_clock_ahead_is_replaced_after_a_ttl(queue, drivers, time):
+    entry_id = submit(queue)
+    drivers.code = "input()"  # until the runner closes its input
+    # Another machine, whose clock is a day ahead.
+    lock = LeaderLock(queue.entry(entry_id), ttl_s=30.0, machine="other")
+    runner = QueueRunner(queue.storage, None, clock=time)
+    with lock:
+        name = f"{entry_id}/{lease_name(lock.epoch)}"
+
+        def renew(number: int) -> None:
+            lease = LeaderLease.decode(queue.storage.read_bytes(name))
+            assert lease is not None
+            later = replace(lease, expires="2999-01-01T00:00:00+00:00", renewals=1000 + number)
+            queue.storage.write_bytes(name, later.encode())
+
+        for number in range(3):
+            renew(number)
+            assert not runner.step()
+            time.now += 29.0
+        assert not runner.step()
+        assert drivers.started == []
+        time.now += 2.0
+        try:
+            runner.step()
+            assert set(runner.drivers) == {entry_id}
+        finally:
+            runner.close()
 
 
 @pytest.mark.parametrize("until_empty", [True, False])

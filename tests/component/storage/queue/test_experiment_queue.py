@@ -12,7 +12,7 @@ import pytest
 
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.leader.leader_lock import LeaderLock
+from dasktune.storage.leader.leader_lock import LeaderLock, OtherDriverLeadsError
 from dasktune.storage.queue.experiment_queue import ExperimentQueue
 from dasktune.storage.queue.queue_state import MOST_DEATHS, QueueState
 
@@ -91,6 +91,30 @@ def test_each_order_of_two_drivers_and_their_deaths_gives_one_result(tmp_path):
         # No result is lost, and no second directory is begun.
         assert world.records == {status.directory: 3}
         queue.storage.remove_tree()
+
+
+def test_a_queue_in_an_object_store_has_each_file_once(s3):
+    storage = s3.storage()
+    queue, other = ExperimentQueue(storage), ExperimentQueue(Storage(storage.url, s3.options()))
+    assert queue.statuses() == []
+    entry_id = submit(queue)
+    assert [one.state for one in other.statuses()] == [QueueState.QUEUED]
+    with LeaderLock(queue.entry(entry_id)) as lock:
+        with pytest.raises(OtherDriverLeadsError):
+            LeaderLock(other.entry(entry_id)).acquire()
+        assert other.status(entry_id).state is QueueState.RUNNING
+        assert queue.begin(entry_id, lock.epoch, 0)
+        queue.set_directory(entry_id, "first")
+        other.set_directory(entry_id, "second")
+        assert (queue.directory(entry_id), other.directory(entry_id)) == ("first", "first")
+        queue.give_back(entry_id, lock.epoch, "the cluster is away")
+        assert queue.add_failure(entry_id, lock.epoch, "kind", 0) == 1
+    assert other.status(entry_id).reason == "the cluster is away"
+    other.cancel(entry_id)
+    assert queue.is_cancelled(entry_id)
+    assert queue.end(entry_id, QueueState.FINISHED)
+    assert not other.end(entry_id, QueueState.FAILED, "too late")
+    assert other.status(entry_id).state is QueueState.FINISHED
 
 
 def test_a_submission_that_died_before_its_last_write_is_not_in_the_queue(queue):

@@ -171,7 +171,8 @@ class TrialRunner:
         #: The last capacity in the journal.
         self._capacity: CapacityChanged | None = None
         self._interrupted = False
-        self._stop_reason = ""
+        #: Why and for which user the loop ends the experiment at its next step.
+        self._stop_reason = "", ""
         #: Whether the warning that everything waits for the user was logged.
         self._has_warned = False
         self._snapshot_interval = SnapshotInterval(checkpoint_period)
@@ -314,13 +315,14 @@ class TrialRunner:
         journal = self._position, self._durable
         return measure(self.experiment, self._num_actions, journal=journal, loop_lag=loop_lag)
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: str, *, by: str = "") -> None:
         """End the experiment and stop every trial. Only for the loop's thread."""
-        self._handle(StopRequested(reason=reason, time=self._clock.now()))
+        self._handle(StopRequested(reason=reason, time=self._clock.now(), by=by))
 
-    def stop_soon(self, reason: str) -> None:
+    def stop_soon(self, reason: str, *, by: str = "") -> None:
         """Let the loop call :meth:`stop` at its next step. Safe in any thread."""
-        self._stop_reason = reason
+        # One assignment: the loop sees both or none of them.
+        self._stop_reason = reason, by
         self._executor.wake()
 
     def step(self) -> None:
@@ -331,11 +333,11 @@ class TrialRunner:
         """
         if self._callbacks:
             self._callbacks.on_step_begin()
-        if self._stop_reason:
+        if self._stop_reason[0]:
             # A reason that another thread stores between these two accesses is lost, which changes
             # nothing: the experiment ends anyway.
-            reason, self._stop_reason = self._stop_reason, ""
-            self.stop(reason)
+            (reason, by), self._stop_reason = self._stop_reason, ("", "")
+            self.stop(reason, by=by)
         self.commands.handle(self._context)
         for number, answer in self._background.answers() if self._open_questions else ():
             self._open_questions.discard(number)

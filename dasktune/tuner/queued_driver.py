@@ -295,7 +295,8 @@ def _fit(
                 return
             with suppress(Exception):  # the storage is away: look again
                 if queue.is_cancelled(entry_id):
-                    wait_for_runner(tuner, ended).stop_soon(_CANCELLED)
+                    by = f"{queue.cancelled_by(entry_id) or 'unnamed client'} (queue)"
+                    wait_for_runner(tuner, ended).stop_soon(_CANCELLED, by=by)
                     return
 
     stops.append(lambda: threading.Thread(target=interrupt, daemon=True).start())

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_kit import Fleet, histories, kill, notes, run_config, steps, until
+from cluster_kit import Fleet, histories, journal, kill, notes, run_config, steps, until
 
 import dasktune as tune
 from dasktune.cli import main
+from dasktune.control.issuer import this_user
 from dasktune.errors import ConfigError, TuneError
 from dasktune.storage.fs.storage import Storage
 from dasktune.tuner.queue_runner import QueueRunner
@@ -120,6 +121,8 @@ def test_the_end_of_a_runner_leaves_the_experiment_in_the_queue_and_cancel_ends_
     finally:
         runner.close()
     assert experiment.wait() == "cancelled"
+    [stop] = journal(tmp_path / "results", "run", event="StopRequested")
+    assert stop["by"] == f"{this_user()} (queue)"
     assert histories(experiment.result()) == [[1, 2]]
 
 

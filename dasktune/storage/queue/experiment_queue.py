@@ -236,9 +236,22 @@ class ExperimentQueue:
         """
         check_unexposed(self.storage, "the queue")
 
-    def cancel(self, entry_id: str) -> None:
-        """Ask for the end of an experiment; again, or after its end, this changes nothing."""
-        self._create(entry_id, "cancel.json", {})
+    def cancel(self, entry_id: str, by: str = "") -> None:
+        """Ask for the end of an experiment; again, or after its end, this changes nothing.
+
+        Parameters
+        ----------
+        entry_id : str
+            The experiment.
+        by : str, optional
+            Who asks for it, for the journal.
+        """
+        self._create(entry_id, "cancel.json", {"by": by})
+
+    def cancelled_by(self, entry_id: str) -> str:
+        """Return who has cancelled an experiment; empty if that is not known."""
+        by = (self._read(entry_id, "cancel.json") or {}).get("by")
+        return by if isinstance(by, str) else ""
 
     def is_cancelled(self, entry_id: str) -> bool:
         """Whether the user has cancelled an experiment."""

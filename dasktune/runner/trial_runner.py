@@ -41,7 +41,7 @@ from dasktune.experiment import ExperimentMachine, HandleResult
 from dasktune.runner.background import RunInline
 from dasktune.runner.capacity import same_capacity, total_capacity
 from dasktune.runner.commands import CommandContext, Commands
-from dasktune.runner.measurement import RunMeasurement, measure
+from dasktune.runner.measurement import Durations, RunMeasurement, measure
 from dasktune.runner.naming import Naming
 from dasktune.runner.ports import (
     BackgroundRunner,
@@ -58,12 +58,14 @@ from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import (
     Answered,
     CapacityChanged,
+    CheckpointCommitted,
     CheckpointLost,
     ClusterChanged,
     ExperimentEvent,
     OtherEvent,
     ResourcesGranted,
     RestoreFailed,
+    ResultReported,
     SessionBegan,
     StopRequested,
     SuggestionAsked,
@@ -171,6 +173,8 @@ class TrialRunner:
         #: The last capacity in the journal.
         self._capacity: CapacityChanged | None = None
         self._interrupted = False
+        #: How long it took to write checkpoints, for `measure`.
+        self._saving = Durations()
         #: Why and for which user the loop ends the experiment at its next step.
         self._stop_reason = "", ""
         #: Whether the warning that everything waits for the user was logged.
@@ -313,7 +317,9 @@ class TrialRunner:
     def measure(self, loop_lag: float) -> RunMeasurement:
         """Return numbers about the run, for `Commands.measure`. Only for the loop's thread."""
         journal = self._position, self._durable
-        return measure(self.experiment, self._num_actions, journal=journal, loop_lag=loop_lag)
+        return measure(
+            self.experiment, self._num_actions, journal=journal, saving=self._saving, loop_lag=loop_lag
+        )
 
     def stop(self, reason: str, *, by: str = "") -> None:
         """End the experiment and stop every trial. Only for the loop's thread."""
@@ -464,6 +470,10 @@ class TrialRunner:
             if suggested.config is not None:
                 self._write_params(suggested.trial_id)
 
+    def _count_save(self, checkpoint: CheckpointRecord) -> None:
+        if checkpoint.seconds is not None:
+            self._saving.add(checkpoint.seconds)
+
     def _write_params(self, trial_id: str) -> None:
         trial = self.experiment.trials[trial_id]
         self._store.write_params(trial.folder, trial.config, pickled=trial.pickled)
@@ -484,6 +494,8 @@ class TrialRunner:
     def _handle(self, event: ExperimentEvent) -> None:
         experiment = self.experiment
         handled = experiment.handle(event)
+        if isinstance(event, ResultReported | CheckpointCommitted) and event.checkpoint is not None:
+            self._count_save(event.checkpoint)
         # The passing of time is recorded only if it had an effect. A new question of the scheduler
         # is such an effect: a replay must let the scheduler ask it again.
         if self._submit_questions() or handled.actions or not isinstance(event, TimePassed):

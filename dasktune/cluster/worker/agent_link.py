@@ -112,13 +112,16 @@ class CommAgentLink:
         The name of the agents' handler on all workers of the experiment.
     actor : str
         Key of the actor that runs the trial.
+    topic : str
+        The topic to which the driver listens for notices of the agents' workers.
     lost_after_s : float
         Seconds of silence after which a connection is lost.
     """
 
-    def __init__(self, worker: Any, op: str, actor: str, lost_after_s: float) -> None:
+    def __init__(self, worker: Any, op: str, actor: str, topic: str, lost_after_s: float) -> None:
         self._worker = worker
-        self._hello = {"op": op, "reply": False, "actor": actor, "lost_after_s": lost_after_s}
+        hello = {"op": op, "reply": False, "actor": actor, "topic": topic}
+        self._hello = {**hello, "lost_after_s": lost_after_s}
         self._lost_after_s = lost_after_s
         self._channels: dict[str, _Channel] = {}
 
@@ -149,7 +152,9 @@ class CommAgentLink:
         receive(address, AgentLost(address, reason))
 
 
-async def serve_agent(worker: Any, plugin: Any, comm: Any, actor: str, lost_after_s: float) -> Status:
+async def serve_agent(
+    worker: Any, plugin: Any, comm: Any, *, actor: str, topic: str, lost_after_s: float
+) -> Status:
     """Run the agent of a distributed trial on a worker, as long as the connection lasts.
 
     Parameters
@@ -162,6 +167,8 @@ async def serve_agent(worker: Any, plugin: Any, comm: Any, actor: str, lost_afte
         The connection to the coordinator.
     actor : str
         Key of the actor that runs the trial.
+    topic : str
+        The topic to which the driver listens.
     lost_after_s : float
         Seconds of silence after which the connection is lost.
     """
@@ -175,10 +182,13 @@ async def serve_agent(worker: Any, plugin: Any, comm: Any, actor: str, lost_afte
     loader = TrainableLoader(worker, plugin, None, _ORPHAN_SECONDS)
     agent = RankAgent(host_of(worker.address), channel.post, loader.child_payload)
     plugin.rank_agents.append((actor, agent))
+    # The lease on this worker reports notices, too, but some clusters have no leases.
+    reporter = plugin.report_notices(worker, topic)
     try:
         await channel.run(comm, agent.handle)
     finally:
         agent.close()
+        del reporter
         # The worker's lease holds the resources until the processes have ended.
         deadline = worker.loop.time() + _LONGEST_END
         while agent.processes and worker.loop.time() < deadline:

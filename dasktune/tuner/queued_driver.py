@@ -148,7 +148,7 @@ def _run_and_record(
         end = _run(order, queue, lock, closed, stops)
     except BaseException as error:  # the user's code may raise any exception
         kind, text = _kind_of(error, order.client), _text_of(error)
-        if kind is _Kind.ENDED and closed.is_set():
+        if kind is _Kind.ENDED and (closed.is_set() or _is_of_signal(error)):
             return _ENDED
         if kind is _Kind.AWAY:
             return text
@@ -171,6 +171,8 @@ def _run_and_record(
 
 #: Why an experiment is in the queue again whose driver was ended in an orderly way.
 _ENDED: Final = "its driver was ended"
+#: Exit statuses above this one stand for signals.
+_SIGNALS: Final = 128
 #: Why an experiment stops that the user has cancelled.
 _CANCELLED: Final = "cancelled in the queue"
 
@@ -207,6 +209,11 @@ def _kind_of(error: BaseException, client: str | None) -> _Kind:
     if cause is None or not (is_of_storage and may_pass(error)):
         return _Kind.OWN
     return _Kind.AWAY if is_outage(cause) else _Kind.UNKNOWN
+
+
+def _is_of_signal(error: BaseException) -> bool:
+    """Whether an exception says that a signal has ended the driver, such as SystemExit(143)."""
+    return isinstance(error, SystemExit) and type(error.code) is int and error.code > _SIGNALS
 
 
 def _class_names(error: BaseException) -> str:

@@ -250,7 +250,10 @@ class ExperimentQueue:
 
     def cancelled_by(self, entry_id: str) -> str:
         """Return who has cancelled an experiment; empty if that is not known."""
-        by = (self._read(entry_id, "cancel.json") or {}).get("by")
+        try:
+            by = (self._read(entry_id, "cancel.json") or {}).get("by")
+        except StorageError:  # it is cancelled all the same
+            return ""
         return by if isinstance(by, str) else ""
 
     def is_cancelled(self, entry_id: str) -> bool:

@@ -236,6 +236,34 @@ def test_code_of_the_user_that_ends_its_driver_again_and_again_fails(queue, tmp_
     assert "KeyboardInterrupt" in experiment.reason
 
 
+@pytest.mark.parametrize(("code", "state"), [(143, "queued"), (1, "failed"), ("why", "failed")])
+def test_only_signals_may_end_the_drivers_of_an_experiment_again_and_again(queue, monkeypatch, code, state):
+    class Ended(TunerInProcess):
+        def _fit(self, signals: Any) -> Any:
+            raise SystemExit(code)
+
+    monkeypatch.setattr("dasktune.tuner.queued_driver.Tuner", Ended)
+    monkeypatch.setattr("dasktune.tuner.queued_driver.MOST_FAILURES", 2)
+    experiment = submit(queue, Steps)
+    for _ in range(2):
+        run_driver(queue, experiment)
+    assert experiment.state == state
+
+
+def test_an_experiment_whose_files_cannot_be_read_for_a_moment_says_so(queue, monkeypatch):
+    experiment = submit(queue, Steps)
+    with monkeypatch.context() as patch:
+
+        def fail(*_: Any) -> None:
+            raise StorageError("cannot read the queue") from OSError(errno.EIO, "busy")
+
+        patch.setattr(ExperimentQueue, "begin", fail)
+        assert run_driver(queue, experiment) == GIVEN_BACK
+    assert experiment.state == "queued"
+    assert "cannot read the queue" in experiment.reason
+    assert run_driver(queue, experiment) == 0
+
+
 def test_a_bug_of_the_queue_itself_ends_the_experiment_with_its_cause(queue, monkeypatch):
     def fail(*_: Any) -> None:
         raise RuntimeError("a bug")

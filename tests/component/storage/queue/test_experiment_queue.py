@@ -142,6 +142,17 @@ def test_a_cancelled_experiment_does_not_begin_again(queue):
     assert queue.status(entry_id).state is QueueState.CANCELLED
 
 
+def test_the_queue_says_who_has_cancelled_an_experiment_if_that_is_known(queue):
+    entry_id = submit(queue)
+    assert queue.cancelled_by(entry_id) == ""
+    queue.cancel(entry_id, "ann@node7")
+    queue.cancel(entry_id, "bob@node8")
+    assert queue.cancelled_by(entry_id) == "ann@node7"
+    for content in (b"", b"{}", b'{"by": 3}'):
+        queue.storage.write_bytes(f"{entry_id}/cancel.json", content)
+        assert queue.cancelled_by(entry_id) == ""
+
+
 def test_the_first_end_stands(queue):
     entry_id = submit(queue)
     assert queue.end(entry_id, QueueState.FINISHED)

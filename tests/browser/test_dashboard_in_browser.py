@@ -80,6 +80,7 @@ document.dispatchEvent(new Event("visibilitychange"))
 """
 
 
+@pytest.mark.slow
 def test_a_page_behind_another_one_is_sent_nothing_until_it_is_seen_again(browser):
     projection = hostile_projection()
     server = WebServer(SingleExperiment(LiveExperiment(lambda: projection, RecordFeed())))

@@ -135,7 +135,7 @@ def reported(home: Path) -> bool:
     return bool(workers(home)) and len(told) >= 2
 
 
-@pytest.mark.parametrize("isolation", [pytest.param("thread", marks=pytest.mark.slow), "process"])
+@pytest.mark.parametrize("isolation", ["thread", pytest.param("process", marks=pytest.mark.slow)])
 def test_ctrl_c_ends_in_good_order_and_keeps_what_there_is(tmp_path: Path, isolation: str) -> None:
     terminal = Terminal(tmp_path, "obedient", isolation)
     terminal.wait_until(lambda: reported(tmp_path))

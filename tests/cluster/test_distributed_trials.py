@@ -351,7 +351,11 @@ def hang(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("everywhere", "late"), [(False, "rank 1"), (True, "ranks 0, 1")], ids=["one", "all"]
+    ("everywhere", "late"),
+    [
+        pytest.param(False, "rank 1", id="one"),
+        pytest.param(True, "ranks 0, 1", id="all", marks=pytest.mark.slow),
+    ],
 )
 def test_ranks_that_hang_are_shown_and_killed(
     cluster: LocalCluster, tmp_path: Path, everywhere: bool, late: str
@@ -422,7 +426,9 @@ def worker_of(place: Path, rank: int) -> int:
     return psutil.Process(pids(place)[rank]).ppid()
 
 
-@pytest.mark.parametrize("rank", [0, 3], ids=["own", "other"])
+@pytest.mark.parametrize(
+    "rank", [pytest.param(0, id="own"), pytest.param(3, id="other", marks=pytest.mark.slow)]
+)
 def test_a_killed_worker_costs_time_and_no_failure(cluster: LocalCluster, tmp_path: Path, rank: int) -> None:
     # `max_failures` is 0: a lost worker is not the trial's failure.
     with fitting(tuner(cluster, tmp_path, tune.with_ranks(count, 4), stop={"step": 10**9})) as future:
@@ -464,7 +470,13 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["dead", "hung"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(signal.SIGKILL, id="dead"),
+        pytest.param(signal.SIGSTOP, id="hung", marks=pytest.mark.slow),
+    ],
+)
 def test_no_rank_survives_its_driver(cluster: LocalCluster, tmp_path: Path, how: signal.Signals) -> None:
     # With this `stop_grace` an ordinary trial would be left alone for ten minutes.
     address = cluster.scheduler_address
@@ -637,7 +649,14 @@ def leave_on_notice(config: dict[str, Any]) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize(("noticed", "leases"), [("own", True), ("other", True), ("other", False)])
+@pytest.mark.parametrize(
+    ("noticed", "leases"),
+    [
+        pytest.param("own", True, marks=pytest.mark.slow),
+        ("other", True),
+        pytest.param("other", False, marks=pytest.mark.slow),
+    ],
+)
 def test_a_notice_reaches_all_ranks_at_the_same_report(
     cluster: LocalCluster, tmp_path: Path, noticed: str, leases: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

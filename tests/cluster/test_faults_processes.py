@@ -53,6 +53,7 @@ def tuner_of(trainable: Any, place: Path, address: Any, **options: Any) -> tune.
     )
 
 
+@pytest.mark.slow
 @pytest.mark.core
 def test_three_killed_workers_cost_time_and_no_result(fleet: Fleet, tmp_path: Path) -> None:
     fleet.keep(2)

@@ -147,6 +147,7 @@ def die(config: dict[str, Any]) -> None:
     tune.report({"step": 1})
 
 
+@pytest.mark.slow
 def test_user_code_that_kills_its_worker_is_given_up_and_the_others_go_on(tmp_path: Path) -> None:
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
         results = tune.Tuner(

@@ -76,6 +76,7 @@ def resumptions_of(place: Path, name: str) -> int:
     return len(journal(place / "results", name, event="SessionBegan"))
 
 
+@pytest.mark.slow
 def test_killed_drivers_and_a_killed_scheduler_cost_no_result(tmp_path: Path, fleet: Fleet):
     fleet.keep(1)
     experiments = [submit(tmp_path, f"run-{number}") for number in range(2)]
@@ -122,6 +123,7 @@ def test_experiments_start_by_class_and_one_that_cannot_start_blocks_none(tmp_pa
         assert_each_result_once(one)
 
 
+@pytest.mark.slow
 def test_the_end_of_a_runner_leaves_the_experiment_in_the_queue_and_cancel_ends_it(
     tmp_path: Path, fleet: Fleet
 ):

@@ -140,6 +140,7 @@ def test_a_class_goes_on_from_memory_with_its_new_resources(
     assert_clean(client)
 
 
+@pytest.mark.slow
 def test_a_trial_that_loses_a_large_worker_goes_on_with_what_is_left(
     fleet: Fleet, client: Client, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM at a hundred moments from the import of dasktune to the first result.
+"""Ctrl-C and SIGTERM at many moments from the import of dasktune to the first result.
 
 The moment is a number of calls of Python functions in the main thread, so that the signal comes
 within imports, callbacks of weak references, destructors and waits.
@@ -22,9 +22,13 @@ import pytest
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.chaos,
     pytest.mark.slow,
     pytest.mark.skipif(os.name != "posix", reason="signals are POSIX"),
 ]
+
+#: ``make chaos`` tries a hundred moments.
+CHAOS = "CHAOS_SEEDS" in os.environ
 
 #: Names the script of a moment, and all that it has started.
 VARIABLE = "DASKTUNE_TEST_MOMENT"
@@ -155,7 +159,9 @@ def started_with(mark: str) -> list[str]:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("number", "moments"), [(signal.SIGINT, 100), (signal.SIGTERM, 20)])
+@pytest.mark.parametrize(
+    ("number", "moments"), [(signal.SIGINT, 100 if CHAOS else 40), (signal.SIGTERM, 20 if CHAOS else 10)]
+)
 def test_a_signal_is_obeyed_whenever_it_comes(tmp_path: Path, number: signal.Signals, moments: int) -> None:
     whole = start(tmp_path, number, 10**12)
     whole.check(number)

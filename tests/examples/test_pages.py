@@ -91,6 +91,7 @@ def test_the_recipe_that_searches_features_leaves_some_out():
     assert {params["groups__mean"] for params in search.cv_results_["params"]} == {True, False}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_page_on_distributed_trials_runs(tmp_path, monkeypatch):
     told = run_page(

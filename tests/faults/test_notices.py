@@ -66,7 +66,7 @@ def assert_moved(bout: Bout, address: str) -> None:
     assert (first, second != address) == (address, True)
 
 
-@pytest.mark.parametrize("isolation", ["thread", "process"])
+@pytest.mark.parametrize("isolation", [pytest.param("thread", marks=pytest.mark.slow), "process"])
 def test_a_function_that_asks_repeats_at_most_one_step_after_a_notice(
     fleet: Fleet, client: Client, tmp_path: Path, isolation: str
 ) -> None:
@@ -87,6 +87,7 @@ def test_a_function_that_asks_repeats_at_most_one_step_after_a_notice(
     assert "spot, less than 120 s left" in notes(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_function_that_never_saves_leaves_before_the_end(
     fleet: Fleet, client: Client, tmp_path: Path
 ) -> None:
@@ -157,7 +158,7 @@ def test_the_death_of_a_worker_with_notice_counts_as_no_loss(
     assert not bout.losses[0]["charged"]
 
 
-@pytest.mark.parametrize("isolation", ["thread", "process"])
+@pytest.mark.parametrize("isolation", ["thread", pytest.param("process", marks=pytest.mark.slow)])
 def test_a_function_that_asks_repeats_at_most_one_step_after_sigterm_to_its_nanny(
     fleet: Fleet, client: Client, tmp_path: Path, isolation: str
 ) -> None:

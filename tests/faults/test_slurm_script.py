@@ -29,6 +29,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.slow
 def test_the_batch_script_passes_the_signal_of_slurm_on_as_a_notice(
     fleet: Fleet, client: Client, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""The storages on which experiments are attacked."""
+"""The storages on which experiments are attacked; tests/component/storage/ has a real S3, too."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from storage_fixtures import local, remote, storage_fixture
 
 __all__ = ["local", "remote", "storage"]
 
-storage = storage_fixture("local", "memory", "object", "s3")
+storage = storage_fixture("local", "memory", "object")

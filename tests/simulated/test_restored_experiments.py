@@ -167,6 +167,7 @@ def once_each(experiment: ExperimentMachine) -> None:
         assert trial.status.is_final
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(lives=st.lists(st.integers(0, 120), max_size=4))
 def test_however_often_its_driver_dies_fifo_comes_to_the_same_end(lives: list[int]):

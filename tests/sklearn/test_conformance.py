@@ -92,7 +92,6 @@ def listed(*families):
 #: What fails, and what may.
 FAILING = {
     "process": (set(), set()),
-    "threads": (listed(SHARED_STATE), listed(UNSETTLED)),
     "processes": (listed(SHARED_STATE, OTHER_PROCESS), listed(UNSETTLED)),
 }
 
@@ -142,17 +141,13 @@ def check(told, *, on, failing, may_fail, part):
 
 
 def test_no_more_is_excused_than_no_search_on_a_cluster_can_pass():
-    for on, count in (("process", 0), ("threads", 14), ("processes", 17)):
+    for on, count in (("process", 0), ("processes", 17)):
         assert sum(map(len, FAILING[on])) == count
     for reasons in (SHARED_STATE, UNSETTLED, OTHER_PROCESS, ROUTED_SCORER):
         assert all(reason for _, reason in reasons.values())
 
 
-ON = [
-    "process",
-    pytest.param("threads", marks=pytest.mark.cluster),
-    pytest.param("processes", marks=pytest.mark.cluster),
-]
+ON = ["process", pytest.param("processes", marks=pytest.mark.cluster)]
 
 
 @pytest.mark.timeout(1800)
@@ -161,6 +156,16 @@ def test_the_searches_pass_the_tests_of_those_that_they_replace(on, tmp_path):
     failing, may_fail = FAILING[on]
     told = run_theirs(SEARCHES, on=on, tmp_path=tmp_path)
     check(told, on=on, failing=failing, may_fail=may_fail, part=0)
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(900)
+def test_workers_that_are_threads_of_the_caller_share_no_state_with_it_either(tmp_path):
+    families = {**SHARED_STATE, **UNSETTLED, **OTHER_PROCESS}
+    _, outcomes, output = run_theirs(SEARCHES, "-k", " or ".join(families), on="threads", tmp_path=tmp_path)
+    failed = {name for name, outcome in outcomes.items() if outcome == "failed"}
+    assert failed - listed(UNSETTLED) == listed(SHARED_STATE), output[-20000:]
+    assert {name for name, outcome in outcomes.items() if outcome == "passed"} >= listed(OTHER_PROCESS)
 
 
 @pytest.mark.timeout(900)

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import dask
 from dask.utils import parse_timedelta
-from distributed import Client, default_client
+from distributed import Client, Status, default_client
 from distributed.deploy import SpecCluster
 
 from dasktune.placement import Ledger, WorkerCapacity
@@ -219,6 +219,18 @@ class Growth:
         # The cluster's own loop may change both at any time: copies are made in one operation.
         wanted, there = list(self._cluster.worker_spec), set(self._cluster.workers)
         return sum(name not in there for name in wanted), len(wanted)
+
+    @property
+    def failed_workers(self) -> list[Any]:
+        """The names of the workers that have failed to start; none if that is unknown.
+
+        A machine under load may need longer than Dask waits. Dask counts such a worker as one that
+        runs, so neither ``scale`` nor an adaptive cluster starts another one in its place.
+        """
+        if not isinstance(self._cluster, SpecCluster):
+            return []
+        workers = list(self._cluster.workers.items())
+        return [name for name, one in workers if getattr(one, "status", None) is Status.failed]
 
     @property
     def cluster_type(self) -> str:

@@ -1,9 +1,9 @@
-"""Warns when the user's cluster has dropped workers, with the call that starts them again."""
+"""Warns of workers that the user's cluster never starts again, with the call that does."""
 
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Any, Final
 
 from dasktune.cluster.resources.adaptive_demand import Growth
 
@@ -17,10 +17,11 @@ _CONFIRM_SECONDS: Final = 10.0
 
 
 class DroppedWorkers:
-    """Tracks the workers that a cluster object of Dask has dropped.
+    """Tracks the workers that a cluster object of Dask has dropped, or has failed to start.
 
     A trial in a thread that calls ``os._exit`` kills its worker. If the worker is not back when
-    Dask looks for it, Dask never starts it again, and the experiment would wait without an end.
+    Dask looks for it, Dask never starts it again, and the experiment would wait without an end. Nor
+    does Dask start a worker again that was not ready in time.
 
     Parameters
     ----------
@@ -34,6 +35,8 @@ class DroppedWorkers:
         self._missing = 0
         self._since = 0.0
         self._told = False
+        #: The workers that have failed to start of which the user was told.
+        self._told_failed: set[Any] = set()
 
     def check(self, now: float) -> None:
         """Read how many workers are missing, and warn once if the number does not change.
@@ -43,6 +46,7 @@ class DroppedWorkers:
         now : float
             Seconds on any monotonic clock.
         """
+        self._check_failed()
         missing, wanted = self._growth.dropped_workers
         if missing != self._missing:
             self._missing, self._since, self._told = missing, now, False
@@ -57,3 +61,16 @@ class DroppedWorkers:
                 wanted,
                 wanted,
             )
+
+    def _check_failed(self) -> None:
+        failed = self._growth.failed_workers
+        if new := [name for name in failed if name not in self._told_failed]:
+            logger.warning(
+                "%d workers of %s have failed to start (Dask has logged why), and Dask counts "
+                "them as started. Call cluster.sync(cluster.scale_down, %r) to have them replaced%s",
+                len(new),
+                self._growth.cluster_type,
+                failed,
+                "" if self._growth.is_adaptive else ", and then cluster.scale with their full number",
+            )
+        self._told_failed = set(failed)

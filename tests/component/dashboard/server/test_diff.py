@@ -79,7 +79,7 @@ SPECS = {
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.slow) if "curves" in kind else kind for kind in SPECS]
+    "kind", [kind if kind == "trials" else pytest.param(kind, marks=pytest.mark.slow) for kind in SPECS]
 )
 def test_models_are_kept_as_long_as_they_fit_and_show_what_new_ones_would(kind):
     records = asha_journal()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from distributed import Status
 from distributed.deploy import SpecCluster
 
 from dasktune.cluster.resources.adaptive_demand import Growth
@@ -57,9 +59,30 @@ def test_workers_that_are_started_or_scaled_away_are_not_dropped(caplog: Any) ->
     assert caplog.text == ""
 
 
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_workers_that_failed_to_start_are_told_once_with_the_calls_that_mend_it(
+    caplog: Any, adaptive: bool
+) -> None:
+    cluster = Cluster(0, 1, 2)
+    if adaptive:
+        cluster._adaptive = SimpleNamespace(periodic_callback=object())
+    cluster.workers[1] = SimpleNamespace(status=Status.failed)
+    cluster.workers[2] = SimpleNamespace(status=Status.running)
+    dropped = DroppedWorkers(Growth(cluster))
+    for now in (0.0, 60.0):
+        dropped.check(now)
+    assert caplog.text.count("1 workers of Cluster have failed to start") == 1
+    assert "cluster.sync(cluster.scale_down, [1])" in caplog.text
+    assert ("and then cluster.scale" in caplog.text) is not adaptive
+    cluster.workers[2].status = Status.failed
+    dropped.check(61.0)
+    assert "cluster.sync(cluster.scale_down, [1, 2])" in caplog.text
+
+
 @pytest.mark.parametrize("named", ["tcp://127.0.0.1:8786", None])
 def test_of_a_cluster_that_is_only_an_address_nothing_is_known(named: Any) -> None:
-    assert Growth(named, embedded=named is None).dropped_workers == (0, 0)
+    growth = Growth(named, embedded=named is None)
+    assert (growth.dropped_workers, growth.failed_workers) == ((0, 0), [])
 
 
 def test_who_waits_without_workers_is_told_the_number_to_scale_to(caplog: Any) -> None:

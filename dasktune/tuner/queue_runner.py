@@ -28,6 +28,10 @@ __all__ = ["QueueRunner"]
 
 logger = logging.getLogger(__name__)
 
+#: Times of its lease's ttl after which a driver without a lock is frozen. A new driver may need
+#: minutes to start where files are slow, and one more ttl to watch the lease of the one before it.
+_FROZEN_TTLS: Final = 20.0
+
 #: Longest time in seconds until an experiment that could not start is tried again.
 _LONGEST_PAUSE: Final = 60.0
 
@@ -71,6 +75,8 @@ class QueueRunner:
     drivers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _pauses: dict[str, _Pause] = field(default_factory=dict)
     _over: dict[str, QueueStatus] = field(default_factory=dict)
+    #: Since when each driver of this runner has held no lock.
+    _silent: dict[str, float] = field(default_factory=dict)
     #: The newest lease of each driver of another runner, and since when it has not changed.
     _leases: dict[str, tuple[LeaderLease, float]] = field(default_factory=dict)
 
@@ -115,6 +121,7 @@ class QueueRunner:
         for entry_id in [key for key, process in self.drivers.items() if process.poll() is not None]:
             self._collect(entry_id, entries)
             return False  # the states that were read may be older than the end of the driver
+        self._kill_frozen(found)
         now = self.clock()
         for entry in start_order([self._with_silent_driver(one, entries) for one in found], time.time()):
             if len(self.drivers) >= self.limit:
@@ -122,6 +129,23 @@ class QueueRunner:
             if entry.entry_id not in self.drivers and self._pause(entry.entry_id).until <= now:
                 self._start(entry)
         return not self.drivers and all(one.state.is_over for one in found)
+
+    def _kill_frozen(self, found: list[QueueStatus]) -> None:
+        """Kill drivers of this runner that have held no lock for long: they occupy its places.
+
+        A driver takes the lock after its start, and renews its lease every third of the ttl. A
+        driver that was suspended, or does not end after it has released the lock, does neither.
+        The experiments are safe: another driver may have taken them over long ago.
+        """
+        now = self.clock()
+        states = {one.entry_id: one.state for one in found}
+        for entry_id, process in self.drivers.items():
+            # If its state is not known this time, it may be running.
+            if states.get(entry_id, QueueState.UNKNOWN) in (QueueState.RUNNING, QueueState.UNKNOWN):
+                self._silent.pop(entry_id, None)
+            elif now - self._silent.setdefault(entry_id, now) > _FROZEN_TTLS * self.ttl_s:
+                logger.warning("the driver of %s (pid %d) seems frozen, and is killed", entry_id, process.pid)
+                process.kill()
 
     def _with_silent_driver(self, entry: QueueStatus, entries: ExperimentQueue) -> QueueStatus:
         """Return an experiment as queued if its driver has renewed no lease for a whole ttl.
@@ -188,6 +212,7 @@ class QueueRunner:
 
     def _collect(self, entry_id: str, entries: ExperimentQueue) -> None:
         process = self.drivers.pop(entry_id)
+        self._silent.pop(entry_id, None)
         assert process.stdin is not None
         with contextlib.suppress(OSError):
             process.stdin.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -226,6 +227,46 @@ def test_an_experiment_that_another_driver_runs_is_not_said_to_be_over(queue, dr
     with LeaderLock(queue.entry(entry_id)):
         collect(runner)
     assert texts == ["starts", "is run by another driver"]
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_a_frozen_driver_does_not_keep_its_place(queue, drivers, time, caplog, over):
+    entry_id = submit(queue)
+    drivers.code = "input()"  # it takes no lock, and does not end
+    runner = QueueRunner(queue.storage, None, clock=time)
+    try:
+        runner.step()
+        if over:
+            queue.end(entry_id, QueueState.FINISHED)
+        runner.step()
+        time.now += 590.0
+        runner.step()
+        assert "frozen" not in caplog.text
+        time.now += 20.0
+        runner.step()
+        [process] = drivers.started
+        assert process.wait(timeout=60) == -signal.SIGKILL
+        assert "seems frozen, and is killed" in caplog.text
+    finally:
+        runner.close()
+
+
+def test_a_driver_that_holds_its_lock_again_is_not_frozen(queue, drivers, time, caplog):
+    entry_id = submit(queue)
+    drivers.code = "input()"  # until the runner closes its input
+    runner = QueueRunner(queue.storage, None, clock=time)
+    try:
+        for _ in range(3):
+            runner.step()
+            with LeaderLock(queue.entry(entry_id)):
+                runner.step()
+            runner.step()
+            time.now += 400.0
+        assert "frozen" not in caplog.text
+        [process] = drivers.started
+        assert process.poll() is None
+    finally:
+        runner.close()
 
 
 def test_a_driver_whose_machine_died_with_a_clock_ahead_is_replaced_after_a_ttl(queue, drivers, time):

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from dasktune.config.validation import check_share
+from dasktune.control.issuer import HEADER, user_header
 from dasktune.control.openapi import NEVER
 from dasktune.errors import ControlError, check
 from dasktune.trial.metrics import number
@@ -271,6 +272,8 @@ class TuneClient:
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
+        if method != "GET":
+            headers[HEADER] = user_header()  # for the journal
         data = None
         if body is not None:
             try:

@@ -11,7 +11,7 @@ from math import inf
 from time import perf_counter
 from typing import Final, Literal
 
-from dasktune.runner.measurement import RunMeasurement
+from dasktune.runner.measurement import Durations, RunMeasurement
 from dasktune.version import __version__
 
 __all__ = ["CONTENT_TYPE", "METRICS", "ExpositionCache", "Metric", "exposition"]
@@ -19,7 +19,7 @@ __all__ = ["CONTENT_TYPE", "METRICS", "ExpositionCache", "Metric", "exposition"]
 #: The media type of the format.
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-#: Label values and the value of a sample.
+#: The value of a sample's label, or the end of its name, and the value of the sample.
 Sample = tuple[str, float]
 
 #: Least seconds for which an answer is given again, and the same as a multiple of the time that the
@@ -35,12 +35,12 @@ class Metric:
     """A metric of the driver."""
 
     name: str
-    kind: Literal["counter", "gauge"]
+    kind: Literal["counter", "gauge", "histogram"]
     #: What it counts or measures.
     help: str
     #: Returns the samples.
     samples: Callable[[RunMeasurement], Iterable[Sample]]
-    #: The name of the label, if samples have one.
+    #: The name of the label, if samples have one. Samples of a histogram have names of their own.
     label: str = ""
 
 
@@ -50,6 +50,21 @@ def _one(read: Callable[[RunMeasurement], float | None]) -> Callable[[RunMeasure
     def samples(measurement: RunMeasurement) -> list[Sample]:
         value = read(measurement)
         return [] if value is None else [("", value)]
+
+    return samples
+
+
+def _histogram(read: Callable[[RunMeasurement], Durations]) -> Callable[[RunMeasurement], list[Sample]]:
+    """Return a function that returns the samples of a histogram, each with the end of its name."""
+
+    def samples(measurement: RunMeasurement) -> list[Sample]:
+        durations = read(measurement)
+        buckets = {f"{limit:g}": number for limit, number in durations.cumulative().items()}
+        rows: list[Sample] = [
+            (f'_bucket{{le="{limit}"}}', number)
+            for limit, number in {**buckets, "+Inf": durations.count}.items()
+        ]
+        return [*rows, ("_sum", durations.seconds), ("_count", durations.count)]
 
     return samples
 
@@ -92,6 +107,12 @@ METRICS: Final = (
         kind="counter",
         help="Checkpoints that trials have saved, including those that were deleted since.",
         samples=_one(lambda one: one.saves),
+    ),
+    Metric(
+        name="dasktune_checkpoint_write_seconds",
+        kind="histogram",
+        help="Time that workers took to write checkpoints into the storage, since this driver began.",
+        samples=_histogram(lambda one: one.saving),
     ),
     Metric(
         name="dasktune_failures_total",
@@ -151,7 +172,7 @@ def exposition(measurement: RunMeasurement) -> str:
     for metric in METRICS:
         lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}"]
         for value_of_label, value in metric.samples(measurement):
-            labels = f'{{{metric.label}="{value_of_label}"}}' if metric.label else ""
+            labels = f'{{{metric.label}="{value_of_label}"}}' if metric.label else value_of_label
             lines.append(f"{metric.name}{labels} {float(value):.15g}")
     return "\n".join(lines) + "\n"
 

@@ -29,6 +29,7 @@ from tornado.web import Application, RequestHandler
 
 from dasktune.control.exposition import CONTENT_TYPE, ExpositionCache, exposition
 from dasktune.control.http_guard import RequestGuard
+from dasktune.control.issuer import issuer_of_request
 from dasktune.control.openapi import LARGEST_PAGE, NEVER, PREFIX, openapi_document
 from dasktune.control.views import as_json, experiment_view, trial_view, trials_view
 from dasktune.errors import ControlError, StorageError
@@ -164,6 +165,11 @@ class _RequestHandler(RequestHandler):
         if self.body():
             raise _Refused(400, "the body must be {}", "invalid")
 
+    @property
+    def issuer(self) -> str:
+        """Who has sent this request."""
+        return issuer_of_request(self.request, self._guard.without_token)
+
     async def query(self, view: Callable[..., Any]) -> Any:
         """Return a view of the experiment, made in the runner's thread."""
         return await self.answer(self._commands.ask(view))
@@ -258,7 +264,7 @@ class _ExperimentCommand(_RequestHandler):
             "stop": self._commands.stop,
             "cancel": self._commands.cancel,
         }
-        await self.do(calls[what]())
+        await self.do(calls[what](by=self.issuer))
 
 
 class _Share(_RequestHandler):
@@ -269,7 +275,7 @@ class _Share(_RequestHandler):
             raise _Refused(400, f"the body must be {what}", "invalid")
         if body.get("yields_after") == NEVER:
             body["yields_after"] = inf
-        await self.do(self._commands.set_share(**body))
+        await self.do(self._commands.set_share(**body, by=self.issuer))
 
 
 class _Trials(_RequestHandler):
@@ -289,7 +295,7 @@ class _Trials(_RequestHandler):
         body = self.body()
         if body.keys() != {"config"} or not isinstance(body["config"], dict):
             raise _Refused(400, 'the body must be {"config": {...}}', "invalid")
-        await self.do(self._commands.add_trial(body["config"]))
+        await self.do(self._commands.add_trial(body["config"], by=self.issuer))
 
     def _number(self, name: str, default: int, *, least: int, most: int) -> int:
         text = self.get_query_argument(name, str(default))
@@ -311,13 +317,13 @@ class _Trial(_RequestHandler):
 class _TrialCommand(_RequestHandler):
     async def post(self, name: str, what: str) -> None:
         self.empty_body()
-        calls: dict[str, Callable[[str], Future[Any]]] = {
+        calls: dict[str, Callable[..., Future[Any]]] = {
             "stop": self._commands.stop_trial,
             "pause": self._commands.pause_trial,
             "unpause": self._commands.unpause_trial,
             "checkpoint": self._commands.checkpoint_trial,
         }
-        await self.do(calls[what](_decoded(name)))
+        await self.do(calls[what](_decoded(name), by=self.issuer))
 
 
 def _decoded(name: str) -> str:

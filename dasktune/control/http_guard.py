@@ -62,6 +62,10 @@ class RequestGuard:
             return False
         return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._token)
 
+    def without_token(self, text: str) -> str:
+        """Return a text with ``***`` in place of the token."""
+        return text.replace(self._token.decode(), "***")
+
     def is_bearer(self, header: str | None) -> bool:
         """Whether an ``Authorization`` header is ``Bearer`` and the token."""
         scheme, _, token = (header or "").partition(" ")

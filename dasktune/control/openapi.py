@@ -136,12 +136,16 @@ def _get(name: str, summary: str, schema: str, *parameters: dict[str, Any]) -> d
     }
 
 
+#: Who issues a command, for the journal.
+_USER: Final = {"name": "Dasktune-User", "in": "header", "required": False, "schema": _TEXT}
+
+
 def _post(name: str, summary: str, body: str, *parameters: dict[str, Any]) -> dict[str, Any]:
     return {
         "post": {
             "operationId": name,
             "summary": summary,
-            "parameters": list(parameters),
+            "parameters": [*parameters, _USER],
             "requestBody": {"required": body != "Nothing", "content": _json(body)},
             "responses": _answers("Outcome", "200", "202"),
         }

@@ -22,6 +22,7 @@ class _TrialSpans:
     """The open spans of a trial."""
 
     def __init__(self, whole: Any, trial: TrialView) -> None:
+        self.trial_id = trial.trial_id
         #: The span of the trial.
         self.whole = whole
         #: The span of its stay on a worker; None while it is on none.
@@ -36,7 +37,9 @@ class OpenTelemetryCallback(Callback):
     A stay begins when the trial starts or resumes on a worker. It ends when the trial ends, is
     paused, fails, or loses its worker. The span of the trial has events for checkpoints, failures,
     losses, pauses and its end with the reason. Results make no events, because there may be too
-    many. A later driver of a restored experiment begins a new trace.
+    many. A later driver of a restored experiment begins a new trace, and its experiment span names
+    the earlier one. OpenTelemetry exports a span when it ends, so spans that are open when a driver
+    is killed are lost.
 
     Hooks run in the driver's loop, so the provider's processor must export from a thread, as
     OpenTelemetry's ``BatchSpanProcessor`` does. Needs ``pip install opentelemetry-sdk`` and an
@@ -66,12 +69,16 @@ class OpenTelemetryCallback(Callback):
 
     def _clear(self) -> None:
         self._tracer: Any = None
+        #: The span of the experiment; None while none is open.
         self._experiment: Any = None
         self._spans: dict[str, _TrialSpans] = {}
+        #: Those with an open stay: there may be many more trials that wait or are paused.
+        self._staying: dict[str, _TrialSpans] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         # Tracers and open spans cannot be pickled, and belong to this process.
-        empty: dict[str, Any] = {"_provider": None, "_tracer": None, "_experiment": None, "_spans": {}}
+        empty: dict[str, Any] = {"_provider": None, "_tracer": None, "_experiment": None}
+        empty |= {"_spans": {}, "_staying": {}}
         return {**self.__dict__, **empty}
 
     def setup(self, *args: Any, **info: Any) -> None:
@@ -79,6 +86,18 @@ class OpenTelemetryCallback(Callback):
         self._clear()
         self._tracer = _trace_api().get_tracer("dasktune", __version__, tracer_provider=self._provider)
         self._experiment = self._tracer.start_span("experiment")
+
+    def get_state(self) -> dict[str, Any] | None:
+        """Return the trace, which the trace of a later driver names."""
+        if self._experiment is None:
+            return None
+        return {"trace": f"{self._experiment.get_span_context().trace_id:032x}"}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Name the trace of the earlier driver, whose open spans are lost if it was killed."""
+        earlier = state.get("trace")
+        if isinstance(earlier, str) and self._experiment is not None:
+            self._experiment.set_attribute("dasktune.earlier_trace", earlier)
 
     def on_trial_start(self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any) -> None:
         """Begin the span of a stay, and before the first one that of the trial."""
@@ -99,6 +118,7 @@ class OpenTelemetryCallback(Callback):
             **_config_attributes(trial.config),
         }
         spans.stay = self._begin("stay", spans.whole, of_stay)
+        self._staying[trial.trial_id] = spans
 
     def on_trial_restore(self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any) -> None:
         """Note that the trial resumes from a checkpoint."""
@@ -125,9 +145,7 @@ class OpenTelemetryCallback(Callback):
 
     def on_step_end(self, iteration: int, trials: TrialViews, **info: Any) -> None:
         """End the spans of stays that have ended without a hook of their own."""
-        for trial_id, spans in self._spans.items():
-            if spans.stay is None:
-                continue
+        for trial_id, spans in list(self._staying.items()):
             status = trials.named(trial_id).status
             if status is not PublicStatus.RUNNING:
                 self._leave(spans, status.value.lower())
@@ -192,6 +210,7 @@ class OpenTelemetryCallback(Callback):
     def _end_stay(self, spans: _TrialSpans, reason: str, *, is_error: bool = False) -> None:
         """End the span of a trial's stay, if there is one."""
         stay, spans.stay = spans.stay, None
+        self._staying.pop(spans.trial_id, None)
         if stay is not None:
             stay.set_attribute("dasktune.reason", reason[:_LONGEST])
             if is_error:

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 from time import perf_counter
@@ -31,6 +31,7 @@ from dasktune.experiment import ExperimentMachine
 from dasktune.runner.measurement import RunMeasurement
 from dasktune.runner.ports import Clock
 from dasktune.storage.journal.json_lines import round_trips
+from dasktune.text.formatting import one_line
 from dasktune.trial import events
 from dasktune.trial.metrics import number
 from dasktune.trial.resources import PlacementGroupFactory
@@ -48,6 +49,9 @@ MOST_WAITING: Final = 256
 
 #: Maximum number of commands that are carried out in one step of the loop.
 _PER_STEP: Final = 16
+
+#: Longest text that says who issued a command, in columns.
+_LONGEST_ISSUER: Final = 300
 
 #: Statuses of a trial that is leaving its worker because the user has paused it.
 _LEAVING: Final = (TrialStatus.SUSPENDING, TrialStatus.SHELVING)
@@ -120,12 +124,26 @@ class CommandContext:
         return trial.status in (TrialStatus.STOPPING, TrialStatus.FAILING)
 
 
+#: The events that commands lead to.
+_Request = (
+    events.StopRequested
+    | events.TrialStopRequested
+    | events.TrialPauseRequested
+    | events.TrialUnpauseRequested
+    | events.TrialAddRequested
+    | events.TrialCheckpointRequested
+    | events.HoldRequested
+    | events.ReleaseRequested
+    | events.ShareRequested
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """The effect of a valid command."""
 
     #: The event for the experiment; None if nothing changes.
-    event: events.OtherEvent | None
+    event: _Request | None
     #: The command's trial; empty for a command about the whole experiment.
     trial_id: str
     message: str
@@ -138,8 +156,10 @@ class _NotYet(Exception):
 class _Command:
     """A queued command, or a question, which changes nothing."""
 
-    def __init__(self, prepare: Callable[[CommandContext], Any], *, is_question: bool) -> None:
-        self._prepare = prepare
+    def __init__(
+        self, prepare: Callable[[CommandContext], Any], *, by: str = "", is_question: bool = False
+    ) -> None:
+        self._prepare, self._by = prepare, by
         self._is_question = is_question
         self._begun = False
         self.future: Future[Any] = Future()
@@ -174,8 +194,8 @@ class _Command:
 
     def _change(self, context: CommandContext, plan: _Plan) -> None:
         if plan.event is not None:
-            logger.info("command of the user: %s", plan.message)
-            context.driver.apply_request(plan.event)
+            logger.info("command of %s: %s", self._by or "the user", plan.message)
+            context.driver.apply_request(replace(plan.event, by=self._by))
         trial = context.experiment.trials.get(plan.trial_id)
         status = "" if trial is None else trial.public_status.value
         self.future.set_result(CommandOutcome(message=plan.message, trial_id=plan.trial_id, status=status))
@@ -220,7 +240,9 @@ class Commands:
 
     # One trial
 
-    def stop_trial(self, trial_id: str, reason: str = "stopped by the user") -> Future[CommandOutcome]:
+    def stop_trial(
+        self, trial_id: str, reason: str = "stopped by the user", *, by: str = ""
+    ) -> Future[CommandOutcome]:
         """Stop one trial, whatever its status.
 
         Parameters
@@ -229,10 +251,14 @@ class Commands:
             The trial.
         reason : str, default="stopped by the user"
             Why, for the journal.
+        by : str, default=""
+            Who issues it, for the journal.
         """
-        return self._put(partial(_stop_trial, trial_id=trial_id, reason=reason))
+        return self._put(partial(_stop_trial, trial_id=trial_id, reason=reason), by=by)
 
-    def pause_trial(self, trial_id: str, reason: str = "paused by the user") -> Future[CommandOutcome]:
+    def pause_trial(
+        self, trial_id: str, reason: str = "paused by the user", *, by: str = ""
+    ) -> Future[CommandOutcome]:
         """Pause one trial until `unpause_trial`: no policy starts it in the meantime.
 
         Parameters
@@ -241,54 +267,76 @@ class Commands:
             The trial.
         reason : str, default="paused by the user"
             Why, for the journal.
+        by : str, default=""
+            Who issues it, for the journal.
         """
-        return self._put(partial(_pause_trial, trial_id=trial_id, reason=reason))
+        return self._put(partial(_pause_trial, trial_id=trial_id, reason=reason), by=by)
 
-    def unpause_trial(self, trial_id: str) -> Future[CommandOutcome]:
+    def unpause_trial(self, trial_id: str, *, by: str = "") -> Future[CommandOutcome]:
         """End the pause of a trial. If it is still leaving its worker, wait until it has left.
 
         Parameters
         ----------
         trial_id : str
             The trial.
+        by : str, default=""
+            Who issues it, for the journal.
         """
-        return self._put(partial(_unpause_trial, trial_id=trial_id))
+        return self._put(partial(_unpause_trial, trial_id=trial_id), by=by)
 
-    def checkpoint_trial(self, trial_id: str) -> Future[CommandOutcome]:
+    def checkpoint_trial(self, trial_id: str, *, by: str = "") -> Future[CommandOutcome]:
         """Request a checkpoint of one running trial; it is saved with one of its next results.
 
         Parameters
         ----------
         trial_id : str
             The trial.
+        by : str, default=""
+            Who issues it, for the journal.
         """
-        return self._put(partial(_checkpoint_trial, trial_id=trial_id))
+        return self._put(partial(_checkpoint_trial, trial_id=trial_id), by=by)
 
-    def add_trial(self, config: Mapping[str, Any]) -> Future[CommandOutcome]:
+    def add_trial(self, config: Mapping[str, Any], *, by: str = "") -> Future[CommandOutcome]:
         """Add a trial, which starts before the suggestions of the search algorithm.
 
         Parameters
         ----------
         config : mapping
             The trial's whole configuration, which is copied.
+        by : str, default=""
+            Who issues it, for the journal.
         """
-        return self._put(partial(_add_trial, config=config, check=self.config_rule))
+        return self._put(partial(_add_trial, config=config, check=self.config_rule), by=by)
 
     # The whole experiment
 
-    def hold(self) -> Future[CommandOutcome]:
-        """Start no trial and request no suggestion until `release`; running trials continue."""
-        return self._put(_hold_trials)
+    def hold(self, *, by: str = "") -> Future[CommandOutcome]:
+        """Start no trial and request no suggestion until `release`; running trials continue.
 
-    def release(self) -> Future[CommandOutcome]:
-        """Let trials start again."""
-        return self._put(_release)
+        Parameters
+        ----------
+        by : str, default=""
+            Who issues it, for the journal.
+        """
+        return self._put(_hold_trials, by=by)
+
+    def release(self, *, by: str = "") -> Future[CommandOutcome]:
+        """Let trials start again.
+
+        Parameters
+        ----------
+        by : str, default=""
+            Who issues it, for the journal.
+        """
+        return self._put(_release, by=by)
 
     def set_share(
         self,
         weight: float | None = None,
         priority: float | None = None,
         yields_after: float | None = None,
+        *,
+        by: str = "",
     ) -> Future[CommandOutcome]:
         """Change the experiment's share of the cluster; later drivers keep it.
 
@@ -297,22 +345,34 @@ class Commands:
         weight, priority, yields_after : float, optional
             The new values, as for :class:`~dasktune.RunConfig`. At least one is needed; the others
             stay as they are.
+        by : str, default=""
+            Who issues it, for the journal.
         """
-        return self._put(partial(_set_share, weight=weight, priority=priority, yields_after=yields_after))
+        return self._put(
+            partial(_set_share, weight=weight, priority=priority, yields_after=yields_after), by=by
+        )
 
-    def stop(self, reason: str = "stopped by the user") -> Future[CommandOutcome]:
+    def stop(self, reason: str = "stopped by the user", *, by: str = "") -> Future[CommandOutcome]:
         """End the experiment: all trials are stopped and count as finished.
 
         Parameters
         ----------
         reason : str, default="stopped by the user"
             Why, for the journal.
+        by : str, default=""
+            Who issues it, for the journal.
         """
-        return self._put(partial(_stop, reason=reason))
+        return self._put(partial(_stop, reason=reason), by=by)
 
-    def cancel(self) -> Future[CommandOutcome]:
-        """End the run as Ctrl-C does: trials save what they can and stay unfinished."""
-        return self._put(_cancel)
+    def cancel(self, *, by: str = "") -> Future[CommandOutcome]:
+        """End the run as Ctrl-C does: trials save what they can and stay unfinished.
+
+        Parameters
+        ----------
+        by : str, default=""
+            Who issues it, for the journal.
+        """
+        return self._put(_cancel, by=by)
 
     def ask(self, question: Callable[[ExperimentMachine, float], T]) -> Future[T]:
         """Call a function with the experiment, between two of its events.
@@ -363,8 +423,10 @@ class Commands:
         for command in refused:
             command.refuse(_over())
 
-    def _put(self, prepare: Callable[[CommandContext], Any], *, is_question: bool = False) -> Future[Any]:
-        command = _Command(prepare, is_question=is_question)
+    def _put(
+        self, prepare: Callable[[CommandContext], Any], *, by: str = "", is_question: bool = False
+    ) -> Future[Any]:
+        command = _Command(prepare, by=one_line(by, _LONGEST_ISSUER), is_question=is_question)
         with self._lock:
             closed = self._closed
             full = len(self._waiting) + len(self._later) >= MOST_WAITING
@@ -475,7 +537,14 @@ def _set_share(
     }
     state = context.experiment.state
     changed = any(one is not None and getattr(state, name) != one for name, one in new.items())
-    event = events.ShareRequested(**new, time=context.clock.now()) if changed else None
+    event = None
+    if changed:
+        event = events.ShareRequested(
+            weight=new["weight"],
+            priority=new["priority"],
+            yields_after=new["yields_after"],
+            time=context.clock.now(),
+        )
     values = " and ".join(f"{name} {one:g}" for name, one in new.items() if one is not None)
     return _Plan(event, "", f"the experiment has {values} on the cluster")
 

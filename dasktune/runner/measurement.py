@@ -5,8 +5,11 @@ They are read from the experiment when they are requested, so that they cost not
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
+from itertools import accumulate
 from time import perf_counter
 from typing import Final
 
@@ -14,7 +17,7 @@ from dasktune.experiment import ExperimentMachine
 from dasktune.trial import actions
 from dasktune.trial.status import PublicStatus
 
-__all__ = ["DECISIONS", "RunMeasurement", "measure"]
+__all__ = ["DECISIONS", "Durations", "RunMeasurement", "measure"]
 
 #: The actions that are decisions about a trial, and what users call them.
 DECISIONS: Final[Mapping[type[actions.Action], str]] = {
@@ -25,6 +28,41 @@ DECISIONS: Final[Mapping[type[actions.Action], str]] = {
     actions.SaveTrial: "save",
     actions.ContinueTraining: "continue",
 }
+
+
+class Durations:
+    """Counts durations by their length.
+
+    Examples
+    --------
+    >>> durations = Durations()
+    >>> durations.add(0.2)
+    >>> durations.add(500.0)
+    >>> durations.cumulative()[0.3], durations.count, durations.seconds
+    (1, 2, 500.2)
+    """
+
+    #: Upper limits of the classes in seconds; the last class has no limit.
+    LIMITS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(self.LIMITS) + 1)
+        #: The sum of all durations in seconds.
+        self.seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count a duration."""
+        self._counts[bisect_left(self.LIMITS, seconds)] += 1
+        self.seconds += seconds
+
+    @property
+    def count(self) -> int:
+        """Number of all durations."""
+        return sum(self._counts)
+
+    def cumulative(self) -> dict[float, int]:
+        """Return how many durations are at most as long as each limit."""
+        return dict(zip(self.LIMITS, accumulate(self._counts), strict=False))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +87,8 @@ class RunMeasurement:
     #: Number of records in the journal, and of those that are not durable yet.
     journal_records: int
     journal_queue: int
+    #: How long it took to write the checkpoints since the driver began.
+    saving: Durations
     #: Whether the user lets no trial start.
     on_hold: bool
     #: Seconds that the loop took until it began to measure.
@@ -62,6 +102,7 @@ def measure(
     decisions: Mapping[type[actions.Action], int],
     *,
     journal: tuple[int, int],
+    saving: Durations,
     loop_lag: float,
 ) -> RunMeasurement:
     """Return the numbers about an experiment; the time is proportional to its trials.
@@ -74,6 +115,8 @@ def measure(
         How often each kind of action was carried out.
     journal : tuple of int
         Number of records that were appended to the journal, and of those that are durable.
+    saving : Durations
+        How long it took to write checkpoints; it is copied.
     loop_lag : float
         Seconds from the request to this call.
     """
@@ -97,6 +140,7 @@ def measure(
         decisions={name: decisions.get(kind, 0) for kind, name in DECISIONS.items()},
         journal_records=appended,
         journal_queue=max(0, appended - durable),
+        saving=deepcopy(saving),
         on_hold=experiment.state.on_hold,
         loop_lag=loop_lag,
         seconds=perf_counter() - begun,

@@ -41,7 +41,7 @@ from dasktune.experiment import ExperimentMachine, HandleResult
 from dasktune.runner.background import RunInline
 from dasktune.runner.capacity import same_capacity, total_capacity
 from dasktune.runner.commands import CommandContext, Commands
-from dasktune.runner.measurement import RunMeasurement, measure
+from dasktune.runner.measurement import Durations, RunMeasurement, measure
 from dasktune.runner.naming import Naming
 from dasktune.runner.ports import (
     BackgroundRunner,
@@ -59,12 +59,14 @@ from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import (
     Answered,
     CapacityChanged,
+    CheckpointCommitted,
     CheckpointLost,
     ClusterChanged,
     ExperimentEvent,
     OtherEvent,
     ResourcesGranted,
     RestoreFailed,
+    ResultReported,
     SessionBegan,
     StopRequested,
     SuggestionAsked,
@@ -172,7 +174,10 @@ class TrialRunner:
         #: The last capacity in the journal.
         self._capacity: CapacityChanged | None = None
         self._interrupted = False
-        self._stop_reason = ""
+        #: How long it took to write checkpoints, for `measure`.
+        self._saving = Durations()
+        #: Why and for which user the loop ends the experiment at its next step.
+        self._stop_reason = "", ""
         #: Whether the warning that everything waits for the user was logged.
         self._has_warned = False
         self._snapshot_interval = SnapshotInterval(checkpoint_period)
@@ -314,15 +319,18 @@ class TrialRunner:
     def measure(self, loop_lag: float) -> RunMeasurement:
         """Return numbers about the run, for `Commands.measure`. Only for the loop's thread."""
         journal = self._position, self._durable
-        return measure(self.experiment, self._num_actions, journal=journal, loop_lag=loop_lag)
+        return measure(
+            self.experiment, self._num_actions, journal=journal, saving=self._saving, loop_lag=loop_lag
+        )
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: str, *, by: str = "") -> None:
         """End the experiment and stop every trial. Only for the loop's thread."""
-        self._handle(StopRequested(reason=reason, time=self._clock.now()))
+        self._handle(StopRequested(reason=reason, time=self._clock.now(), by=by))
 
-    def stop_soon(self, reason: str) -> None:
+    def stop_soon(self, reason: str, *, by: str = "") -> None:
         """Let the loop call :meth:`stop` at its next step. Safe in any thread."""
-        self._stop_reason = reason
+        # One assignment: the loop sees both or none of them.
+        self._stop_reason = reason, by
         self._executor.wake()
 
     def step(self) -> None:
@@ -333,11 +341,11 @@ class TrialRunner:
         """
         if self._callbacks:
             self._callbacks.on_step_begin()
-        if self._stop_reason:
+        if self._stop_reason[0]:
             # A reason that another thread stores between these two accesses is lost, which changes
             # nothing: the experiment ends anyway.
-            reason, self._stop_reason = self._stop_reason, ""
-            self.stop(reason)
+            (reason, by), self._stop_reason = self._stop_reason, ("", "")
+            self.stop(reason, by=by)
         self.commands.handle(self._context)
         for number, answer in self._background.answers() if self._open_questions else ():
             self._open_questions.discard(number)
@@ -468,6 +476,10 @@ class TrialRunner:
             if suggested.config is not None:
                 self._write_params(suggested.trial_id)
 
+    def _count_save(self, checkpoint: CheckpointRecord) -> None:
+        if checkpoint.seconds is not None:
+            self._saving.add(checkpoint.seconds)
+
     def _write_params(self, trial_id: str) -> None:
         trial = self.experiment.trials[trial_id]
         self._store.write_params(trial.folder, trial.config, pickled=trial.pickled)
@@ -488,6 +500,8 @@ class TrialRunner:
     def _handle(self, event: ExperimentEvent) -> None:
         experiment = self.experiment
         handled = experiment.handle(event)
+        if isinstance(event, ResultReported | CheckpointCommitted) and event.checkpoint is not None:
+            self._count_save(event.checkpoint)
         # The passing of time is recorded only if it had an effect. A new question of the scheduler
         # is such an effect: a replay must let the scheduler ask it again.
         if self._submit_questions() or handled.actions or not isinstance(event, TimePassed):

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from dasktune.errors import StorageError
 from dasktune.trial.names import checkpoint_place
 
 __all__ = ["CheckpointKind", "CheckpointRecord"]
+
+
+#: Longest time of a write that is believed, in seconds.
+_MOST_SECONDS: Final = 1e9
 
 
 class CheckpointKind(str, Enum):
@@ -49,6 +53,8 @@ class CheckpointRecord:
     #: That result's metrics, flattened, for retention by score.
     metrics: dict[str, Any] = field(default_factory=dict, repr=False)
     kind: CheckpointKind = CheckpointKind.PERSISTENT
+    #: Seconds that the trial's worker needed to write it; None if unknown, or in memory.
+    seconds: float | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as plain values."""
@@ -58,6 +64,7 @@ class CheckpointRecord:
             "iteration": self.iteration,
             "metrics": self.metrics,
             **({"kind": self.kind.value} if self.kind is CheckpointKind.MEMORY else {}),
+            **({} if self.seconds is None else {"seconds": round(self.seconds, 6)}),
         }
 
     @classmethod
@@ -86,4 +93,9 @@ class CheckpointRecord:
                 "a checkpoint must have a count as its iteration and an object of metrics, got "
                 f"iteration {iteration!r:.20} and metrics {metrics!r:.80}"
             )
-        return cls(path=path, index=index, iteration=iteration, metrics=dict(metrics), kind=kind)
+        # Only shown, so an unusable value is no error.
+        given: Any = data.get("seconds")
+        seconds = float(given) if type(given) in (int, float) and 0 <= given < _MOST_SECONDS else None
+        return cls(
+            path=path, index=index, iteration=iteration, metrics=dict(metrics), kind=kind, seconds=seconds
+        )

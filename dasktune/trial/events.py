@@ -301,6 +301,8 @@ class StopRequested(OtherEvent):
 
     reason: str
     time: float
+    #: Who issued the command, as far as that is known; empty in older journals.
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,6 +312,8 @@ class TrialStopRequested(OtherEvent):
     trial_id: str
     reason: str
     time: float
+    #: Who issued the command, as far as that is known; empty in older journals.
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,6 +323,8 @@ class TrialPauseRequested(OtherEvent):
     trial_id: str
     reason: str
     time: float
+    #: Who issued the command, as far as that is known; empty in older journals.
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,6 +333,8 @@ class TrialUnpauseRequested(OtherEvent):
 
     trial_id: str
     time: float
+    #: Who issued the command, as far as that is known; empty in older journals.
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,6 +347,8 @@ class TrialAddRequested(OtherEvent):
     time: float
     #: Whether JSON cannot hold the configuration, so that the store keeps it as a pickle.
     pickled: bool = False
+    #: Who issued the command, as far as that is known; empty in older journals.
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,6 +357,8 @@ class TrialCheckpointRequested(OtherEvent):
 
     trial_id: str
     time: float
+    #: Who issued the command, as far as that is known; empty in older journals.
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,6 +366,8 @@ class HoldRequested(OtherEvent):
     """The user wants no trial to start until `ReleaseRequested`; running trials continue."""
 
     time: float
+    #: Who issued the command, as far as that is known; empty in older journals.
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,6 +375,8 @@ class ReleaseRequested(OtherEvent):
     """The user lets trials start again."""
 
     time: float
+    #: Who issued the command, as far as that is known; empty in older journals.
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,6 +388,8 @@ class ShareRequested(OtherEvent):
     #: None also in journals of earlier versions.
     yields_after: float | None = None
     time: float
+    #: Who issued the command, as far as that is known; empty in older journals.
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

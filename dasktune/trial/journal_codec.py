@@ -52,6 +52,8 @@ def journal_record(event: ExperimentEvent, actions: Sequence[Action], trial: Tri
         record = _encode_result(event)
     else:
         record = {"event": type(event).__name__, **_encode_fields(event)}
+        if record.get("by") == "":  # of a request that no client has issued
+            del record["by"]
     if trial is not None:
         record["trial_id"] = trial.trial_id
         record["status"] = _PUBLIC_NAMES[trial.status]
@@ -101,8 +103,8 @@ def decode_event(record: Record) -> ExperimentEvent | None:
 
     Examples
     --------
-    >>> decode_event({"event": "StopRequested", "reason": "enough", "time": 3.0, "by": "me"})
-    StopRequested(reason='enough', time=3.0)
+    >>> decode_event({"event": "StopRequested", "reason": "enough", "time": 3.0, "mood": "bad"})
+    StopRequested(reason='enough', time=3.0, by='')
     """
     kind = _EVENTS.get(record["event"])
     event: ExperimentEvent | None = None if kind is None else _decode(kind, record)

@@ -11,6 +11,9 @@
 # - A driver dies after it has reserved a directory and before it has recorded anything. There is a
 #   lease without a specification, which is not an experiment: the next driver may use the directory
 #   when the lease has ended.
+# - A directory is reserved for an entry of a queue, and another driver gets its lock before the
+#   entry's driver does. Only `if_exists="replace"` takes the reservation away, and it does so under
+#   the lock. The entry's driver looks at the reservation again when it holds the lock.
 
 from __future__ import annotations
 
@@ -55,9 +58,12 @@ _OWNER_FILE: Final = "queued.txt"
 
 @contextmanager
 def reserved_directory(
-    config: RunConfig, name: str, on_lost: Callable[[], None]
+    config: RunConfig, name: str, on_lost: Callable[[], None], entry_id: str = ""
 ) -> Iterator[tuple[str, Storage, LeaderLock]]:
     """Reserve the directory of a new experiment, and yield its name, the directory and its lock.
+
+    A directory that is reserved for another entry of a queue is refused, except with
+    ``if_exists="replace"``, which ends its reservation.
 
     Parameters
     ----------
@@ -67,6 +73,8 @@ def reserved_directory(
         The experiment's name.
     on_lost : callable
         Called in any thread if this driver loses the directory.
+    entry_id : str, optional
+        The entry of a queue whose experiment begins, and which must own the directory.
 
     Raises
     ------
@@ -83,8 +91,8 @@ def reserved_directory(
             storage = _directory(config, each)
             if config.if_exists == "new" and not _is_free(storage):
                 continue
-            if config.if_exists != "replace":
-                _check_is_free(storage, each)
+            if config.if_exists in ("error", "resume"):
+                _check_is_free(storage, each, entry_id)
             try:
                 lock = held.enter_context(hold_leader_lock(storage, config.driver_ttl, None, on_lost))
             except OtherDriverLeadsError:
@@ -92,11 +100,11 @@ def reserved_directory(
                     raise
                 continue
             if config.if_exists == "replace":
-                remove_experiment(storage, lock)
+                remove_experiment(storage, lock)  # and the reservation
             if config.if_exists == "new" and (has_experiment(storage) or queued_owner(storage)):
                 held.close()  # another driver was faster, and has ended
                 continue
-            _check_is_free(storage, each)
+            _check_is_free(storage, each, entry_id)
             if each != name:
                 _log_new_name(config, name, storage)
             try:
@@ -186,6 +194,29 @@ def check_queued_owner(storage: Storage, entry_id: str) -> None:
         )
 
 
+def _end_reservation(storage: Storage) -> None:
+    """Let no entry of a queue own a directory; an entry that does fails when it starts again."""
+    owner = queued_owner(storage)
+    if owner:
+        logger.warning(
+            "%s no longer belongs to entry %r of a queue, which fails if it starts", storage, owner
+        )
+        storage.remove(_OWNER_FILE)
+
+
+def _check_reservation(storage: Storage, entry_id: str) -> None:
+    if entry_id:
+        check_queued_owner(storage, entry_id)
+        return
+    owner = queued_owner(storage)
+    if owner:
+        raise StorageError(
+            f"{storage} is reserved for entry {owner!r:.100} of a queue. Choose another name or "
+            "RunConfig(if_exists='new'). If that experiment shall not run, use if_exists='replace', or "
+            f"delete {_OWNER_FILE} there."
+        )
+
+
 def _is_free(storage: Storage, entry_id: str = "") -> bool:
     if has_experiment(storage) or current_leader(storage) is not None:
         return False
@@ -209,7 +240,7 @@ def has_experiment(storage: Storage) -> bool:
 
 
 def remove_experiment(storage: Storage, lock: LeaderLock) -> None:
-    """Delete an experiment; other files of the directory stay.
+    """Delete an experiment, and the reservation of the directory; its other files stay.
 
     Parameters
     ----------
@@ -225,6 +256,7 @@ def remove_experiment(storage: Storage, lock: LeaderLock) -> None:
         not one of dasktune.
     """
     if not has_experiment(storage):
+        _end_reservation(storage)
         return
     _check_is_ours(storage)
     logger.warning("the experiment in %s is deleted, as if_exists='replace' says", storage)
@@ -239,6 +271,7 @@ def remove_experiment(storage: Storage, lock: LeaderLock) -> None:
             storage.remove(name)
 
     lock.delete_files(delete)
+    _end_reservation(storage)
 
 
 def _check_is_ours(storage: Storage) -> None:
@@ -260,7 +293,7 @@ def can_resume(storage: Storage) -> bool:
     return storage.exists(SETUP_FILE) and bool(segments(storage))
 
 
-def _check_is_free(storage: Storage, name: str) -> None:
+def _check_is_free(storage: Storage, name: str, entry_id: str) -> None:
     if storage.exists(SPEC_FILE) and not is_half_created(storage):
         raise StorageError(
             f"name must be new to its storage_path, got {name!r}: {storage} holds an "
@@ -268,6 +301,7 @@ def _check_is_free(storage: Storage, name: str) -> None:
             "experiment with RunConfig(if_exists='resume') or Tuner.restore()."
         )
     check_no_leftovers(storage)
+    _check_reservation(storage, entry_id)
 
 
 def _directory(config: RunConfig, name: str) -> Storage:

@@ -13,18 +13,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dasktune.errors import StorageError, TuneError
 from dasktune.storage.fs.storage import Storage
+from dasktune.storage.leader.leader_lease import LeaderLease
+from dasktune.storage.leader.leader_lock import current_leader
 from dasktune.storage.queue.experiment_queue import ExperimentQueue
 from dasktune.storage.queue.queue_state import QueueState, QueueStatus, start_order
-from dasktune.tuner.queued_driver import DriverOrder
+from dasktune.tuner.queued_driver import GIVEN_BACK, DriverOrder
 
 __all__ = ["QueueRunner"]
 
 logger = logging.getLogger(__name__)
+
+#: Times of its lease's ttl after which a driver without a lock is frozen. A new driver may need
+#: minutes to start where files are slow, and one more ttl to watch the lease of the one before it.
+_FROZEN_TTLS: Final = 20.0
 
 #: Longest time in seconds until an experiment that could not start is tried again.
 _LONGEST_PAUSE: Final = 60.0
@@ -69,6 +75,10 @@ class QueueRunner:
     drivers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _pauses: dict[str, _Pause] = field(default_factory=dict)
     _over: dict[str, QueueStatus] = field(default_factory=dict)
+    #: Since when each driver of this runner has held no lock.
+    _silent: dict[str, float] = field(default_factory=dict)
+    #: The newest lease of each driver of another runner, and since when it has not changed.
+    _leases: dict[str, tuple[LeaderLease, float]] = field(default_factory=dict)
 
     def run(self, *, until_empty: bool = False, poll_s: float = 1.0) -> None:
         """Run experiments until this process is interrupted.
@@ -111,13 +121,55 @@ class QueueRunner:
         for entry_id in [key for key, process in self.drivers.items() if process.poll() is not None]:
             self._collect(entry_id, entries)
             return False  # the states that were read may be older than the end of the driver
+        self._kill_frozen(found)
         now = self.clock()
-        for entry in start_order(found, time.time()):
+        for entry in start_order([self._with_silent_driver(one, entries) for one in found], time.time()):
             if len(self.drivers) >= self.limit:
                 break
             if entry.entry_id not in self.drivers and self._pause(entry.entry_id).until <= now:
                 self._start(entry)
         return not self.drivers and all(one.state.is_over for one in found)
+
+    def _kill_frozen(self, found: list[QueueStatus]) -> None:
+        """Kill drivers of this runner that have held no lock for long: they occupy its places.
+
+        A driver takes the lock after its start, and renews its lease every third of the ttl. A
+        driver that was suspended, or does not end after it has released the lock, does neither.
+        The experiments are safe: another driver may have taken them over long ago.
+        """
+        now = self.clock()
+        states = {one.entry_id: one.state for one in found}
+        for entry_id, process in self.drivers.items():
+            # If its state is not known this time, it may be running.
+            if states.get(entry_id, QueueState.UNKNOWN) in (QueueState.RUNNING, QueueState.UNKNOWN):
+                self._silent.pop(entry_id, None)
+            elif now - self._silent.setdefault(entry_id, now) > _FROZEN_TTLS * self.ttl_s:
+                logger.warning("the driver of %s (pid %d) seems frozen, and is killed", entry_id, process.pid)
+                process.kill()
+
+    def _with_silent_driver(self, entry: QueueStatus, entries: ExperimentQueue) -> QueueStatus:
+        """Return an experiment as queued if its driver has renewed no lease for a whole ttl.
+
+        The state of an experiment trusts the clock of the driver's machine. If that clock is ahead,
+        a driver that died with its machine would count as alive for as long.
+        """
+        if entry.state is not QueueState.RUNNING or entry.entry_id in self.drivers:
+            self._leases.pop(entry.entry_id, None)
+            return entry
+        try:
+            lease = current_leader(entries.entry(entry.entry_id))
+        except StorageError:  # the next look may succeed
+            return entry
+        if lease is None:
+            return entry
+        now = self.clock()
+        seen, since = self._leases.get(entry.entry_id, (None, now))
+        if seen != lease:
+            self._leases[entry.entry_id] = lease, now
+        elif now - since > lease.ttl_s:
+            # Its own driver waits for another ttl before it takes the lock.
+            return replace(entry, state=QueueState.QUEUED)
+        return entry
 
     def close(self) -> None:
         """Let the drivers end as after Ctrl-C, and wait for them."""
@@ -160,6 +212,7 @@ class QueueRunner:
 
     def _collect(self, entry_id: str, entries: ExperimentQueue) -> None:
         process = self.drivers.pop(entry_id)
+        self._silent.pop(entry_id, None)
         assert process.stdin is not None
         with contextlib.suppress(OSError):
             process.stdin.close()
@@ -169,12 +222,19 @@ class QueueRunner:
             logger.warning("%s. The queue is read again soon.", error)
             self._postpone(entry_id)
             return
+        if entry.state is QueueState.RUNNING:
+            self._tell(entry, "is run by another driver")
+            return
         if entry.state is not QueueState.QUEUED:
             self._tell(entry, f"has {entry.state.value}")
             return
-        killed = process.returncode < 0
-        self._postpone(entry_id, at_once=killed)
-        why = "its driver was killed" if killed else entry.reason or "another driver runs it"
+        status = process.returncode
+        self._postpone(entry_id, at_once=status < 0)
+        why = f"its driver has ended with status {status}"  # it has not even read its order
+        if status < 0:
+            why = f"its driver was killed by signal {-status}"
+        elif status in (0, GIVEN_BACK):
+            why = entry.reason or "another driver runs it"
         self._tell(entry, f"is queued again: {why}")
 
     def _postpone(self, entry_id: str, *, at_once: bool = False) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal
 
+from dasktune.control.issuer import this_user
 from dasktune.errors import ConfigError, StorageError, TuneError, check
 from dasktune.storage.experiment.bundled_files import (
     ExpectedDirectory,
@@ -101,7 +102,7 @@ class QueuedExperiment:
 
         A running one ends within some seconds. Its results so far stay in its directory.
         """
-        self._queue.cancel(self.entry_id)
+        self._queue.cancel(self.entry_id, this_user())
 
     def wait(self, timeout: float | None = None) -> str:
         """Wait until the experiment is over, and return its state.

@@ -16,14 +16,26 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
+from dasktune.cluster.driver.executor import NoTrialStartsError
 from dasktune.config import RunConfig
 from dasktune.config.resume_config import ResumeConfig
-from dasktune.errors import ClusterError, ConfigError, ControlError, PreflightError, StorageError, TrialError
+from dasktune.errors import (
+    ClusterError,
+    ConfigError,
+    ControlError,
+    PreflightError,
+    StorageError,
+    TrialError,
+    without_passwords,
+)
+from dasktune.experiment import ExperimentMachine
 from dasktune.registry import offer_envs
 from dasktune.storage.experiment.bundled_files import with_initial_checkpoint
+from dasktune.storage.fs.retry import is_outage
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import read_journal
 from dasktune.storage.leader.leader_lock import LeaderLock, OtherDriverLeadsError, current_leader
@@ -32,8 +44,9 @@ from dasktune.storage.queue.experiment_queue import (
     ExposedQueueError,
     check_unexposed,
     may_pass,
+    root_cause,
 )
-from dasktune.storage.queue.queue_state import QueueState
+from dasktune.storage.queue.queue_state import MOST_FAILURES, QueueState
 from dasktune.text.formatting import one_line
 from dasktune.trial.events import ResultReported
 from dasktune.trial.journal_codec import event_type
@@ -105,9 +118,6 @@ def drive(order: DriverOrder, closed: threading.Event) -> int:
     lock = LeaderLock(place, ttl_s=order.ttl_s, on_lost=lost)
     try:
         with lock:
-            directory = queue.directory(entry_id)
-            if not queue.begin(entry_id, lock.epoch, count_results(directory, order.queue)):
-                return 0
             reason = _run_and_record(order, queue, lock, closed, stops)
             if reason is None:
                 return 0
@@ -115,8 +125,10 @@ def drive(order: DriverOrder, closed: threading.Event) -> int:
                 queue.give_back(entry_id, lock.epoch, reason)
     except OtherDriverLeadsError as error:
         logger.info("%s", error)
-    except Exception:  # mostly the queue's storage is away
+    except Exception as error:  # mostly the queue's storage is away
         logger.exception("the driver of the queued experiment %s has failed", entry_id)
+        with suppress(Exception):
+            queue.note(entry_id, _text_of(error))
     return GIVEN_BACK
 
 
@@ -128,44 +140,101 @@ def _run_and_record(
     stops: list[Callable[[], None]],
 ) -> str | None:
     """Run the experiment and record its end, or return why it stays in the queue."""
+    entry_id, results = order.entry_id, None
     try:
-        reason = _run(order, queue, lock, closed, stops)
+        results = count_results(queue.directory(entry_id), order.queue)
+        if not queue.begin(entry_id, lock.epoch, results):
+            return None
+        end = _run(order, queue, lock, closed, stops)
     except BaseException as error:  # the user's code may raise any exception
-        if not _is_lasting(error, order.client):
-            is_end = isinstance(error, KeyboardInterrupt | SystemExit)
-            return "its driver was ended" if is_end else one_line(f"{type(error).__name__}: {error}")
+        kind, text = _kind_of(error, order.client), _text_of(error)
+        if kind is _Kind.ENDED and (closed.is_set() or _is_of_signal(error)):
+            return _ENDED
+        if kind is _Kind.AWAY:
+            return text
         if lock.lost or not lock.confirm():
             return "another driver has taken the experiment over"
-        logger.exception("the queued experiment %s has failed", order.entry_id)
-        queue.end(order.entry_id, QueueState.FAILED, one_line(f"{type(error).__name__}: {error}"))
+        if kind is not _Kind.OWN:
+            times = queue.add_failure(entry_id, lock.epoch, _class_names(error), results)
+            if times < MOST_FAILURES:
+                return text
+            text = f"{times} drivers have failed with this kind of error without a new result: {text}"
+        logger.exception("the queued experiment %s has failed", entry_id)
+        queue.end(entry_id, QueueState.FAILED, text)
         return None
-    if reason is not None:
-        return reason
-    is_cancelled = queue.is_cancelled(order.entry_id)
-    outcome = QueueState.CANCELLED if is_cancelled else QueueState.FINISHED
-    queue.end(order.entry_id, outcome, "cancelled while it ran" if is_cancelled else "")
+    if end.interrupted:
+        return end.interrupted
+    outcome = QueueState.CANCELLED if end.is_cancelled else QueueState.FINISHED
+    queue.end(entry_id, outcome, "cancelled while it ran" if end.is_cancelled else "")
     return None
 
 
-def _is_lasting(error: BaseException, client: str | None) -> bool:
-    """Whether an exception is the experiment's own, so that the experiment has failed.
+#: Why an experiment is in the queue again whose driver was ended in an orderly way.
+_ENDED: Final = "its driver was ended"
+#: Exit statuses above this one stand for signals.
+_SIGNALS: Final = 128
+#: Why an experiment stops that the user has cancelled.
+_CANCELLED: Final = "cancelled in the queue"
 
-    Otherwise the driver was ended, or the cluster, the storage or another driver may be gone later.
-    """
+
+class _Kind(Enum):
+    """What an exception of a driver says about its experiment."""
+
+    #: The experiment's own error: it has failed.
+    OWN = "own"
+    #: The cluster, the storage or the directory may be usable later, however long that takes.
+    AWAY = "away"
+    #: A signal has ended the driver, or the user's code behaves as if one had.
+    ENDED = "ended"
+    #: It may pass or not: nothing is known of its class.
+    UNKNOWN = "unknown"
+
+
+def _kind_of(error: BaseException, client: str | None) -> _Kind:
     if isinstance(error, TrialError) or isinstance(error.__cause__, TrialError):
-        return True  # of a trial, with `fail_fast="raise"`
-    if isinstance(
-        error,
-        KeyboardInterrupt | SystemExit | ClusterError | OtherDriverLeadsError | ExposedQueueError,
-    ):
-        return False
+        return _Kind.OWN  # of a trial, with `fail_fast="raise"`
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        return _Kind.ENDED
+    if isinstance(error, NoTrialStartsError):
+        return _Kind.UNKNOWN
+    if isinstance(error, ClusterError | OtherDriverLeadsError | ExposedQueueError):
+        return _Kind.AWAY
     if isinstance(error, ConfigError) and isinstance(error.__cause__, OSError):
         # `connect` has not found the scheduler file: the scheduler has not written it yet.
         missing = error.__cause__.filename
         if client is not None and missing is not None and Path(missing) == Path(client):
-            return False
+            return _Kind.AWAY
     is_of_storage = isinstance(error, StorageError | PreflightError | OSError)
-    return not (is_of_storage and may_pass(error))
+    cause = root_cause(error)
+    if cause is None or not (is_of_storage and may_pass(error)):
+        return _Kind.OWN
+    return _Kind.AWAY if is_outage(cause) else _Kind.UNKNOWN
+
+
+def _is_of_signal(error: BaseException) -> bool:
+    """Whether an exception says that a signal has ended the driver, such as SystemExit(143)."""
+    return isinstance(error, SystemExit) and type(error.code) is int and error.code > _SIGNALS
+
+
+def _class_names(error: BaseException) -> str:
+    """Return the classes of an error and of its cause; their texts may differ each time."""
+    cause = root_cause(error)
+    classes = [type(error), *([] if cause is None or cause is error else [type(cause)])]
+    return " from ".join(kind.__qualname__ for kind in classes)
+
+
+def _text_of(error: BaseException) -> str:
+    return without_passwords(one_line(f"{type(error).__name__}: {error}"))
+
+
+@dataclass(frozen=True)
+class _RunEnd:
+    """How the run of an experiment has ended."""
+
+    #: Why it was interrupted; empty if it was not.
+    interrupted: str = ""
+    #: Whether it has ended because the user has cancelled it.
+    is_cancelled: bool = False
 
 
 def _run(
@@ -174,8 +243,8 @@ def _run(
     lock: LeaderLock,
     closed: threading.Event,
     stops: list[Callable[[], None]],
-) -> str | None:
-    """Run the experiment to its end; return why it was interrupted, None if it was not."""
+) -> _RunEnd:
+    """Run the experiment to its end."""
     parts = pickle.loads(queue.pickled(order.entry_id))
     offer_envs(parts.pop("envs", {}))
     given_tune_config = parts.pop("given_tune_config", None)
@@ -200,13 +269,15 @@ def _run(
         # The user has asked to continue, unless this driver replaces one that has begun.
         session.releases = session.end.position == queue.resumed_at(order.entry_id)
         if session.experiment.finished and not session.releases:
+            # A driver outside of the queue may have replaced the experiment since it was placed.
+            check_queued_owner(storage, order.entry_id)
             session.report_end(parts["trainable"])
             raise_first_error(session.experiment)
-            return None
-        tuner = Tuner(parts["trainable"], client=order.client, _session=session)
+            return _RunEnd(is_cancelled=_was_cancelled(session.experiment))
+        tuner = Tuner(parts["trainable"], client=order.client, _session=session, _queue_entry=order.entry_id)
     else:
         config = replace(config, if_exists="error")
-        tuner = Tuner(**{**parts, "run_config": config}, client=order.client)
+        tuner = Tuner(**{**parts, "run_config": config}, client=order.client, _queue_entry=order.entry_id)
     return _fit(tuner, queue, order.entry_id, lock, closed, stops)
 
 
@@ -217,7 +288,7 @@ def _fit(
     lock: LeaderLock,
     closed: threading.Event,
     stops: list[Callable[[], None]],
-) -> str | None:
+) -> _RunEnd:
     ended = threading.Event()
 
     def interrupt() -> None:
@@ -231,13 +302,14 @@ def _fit(
                 return
             with suppress(Exception):  # the storage is away: look again
                 if queue.is_cancelled(entry_id):
-                    wait_for_runner(tuner, ended).stop_soon("cancelled in the queue")
+                    by = f"{queue.cancelled_by(entry_id) or 'unnamed client'} (queue)"
+                    wait_for_runner(tuner, ended).stop_soon(_CANCELLED, by=by)
                     return
 
     stops.append(lambda: threading.Thread(target=interrupt, daemon=True).start())
     # A loss before this line found no function to call, and one after it finds this one.
     if lock.lost:
-        return "another driver has taken the experiment over"
+        return _RunEnd(interrupted="another driver has taken the experiment over")
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
@@ -246,8 +318,15 @@ def _fit(
     finally:
         ended.set()
         watcher.join()
-    interrupted = tuner.runner is not None and tuner.runner.interrupted
-    return "its driver was ended" if interrupted else None
+    runner = tuner.runner
+    if runner is not None and runner.interrupted:
+        return _RunEnd(interrupted=_ENDED)
+    return _RunEnd(is_cancelled=runner is not None and _was_cancelled(runner.experiment))
+
+
+def _was_cancelled(experiment: ExperimentMachine) -> bool:
+    """Whether the experiment has ended because it was cancelled; else it had finished before."""
+    return experiment.state.stop_reason == _CANCELLED
 
 
 def _placed(queue: ExperimentQueue, entry_id: str, config: RunConfig) -> RunConfig:
@@ -319,7 +398,7 @@ def count_results(directory: str, queue: Storage) -> int | None:
                 trial_id, iteration = record["trial_id"], record["metrics"].get("training_iteration")
                 if type(iteration) is int:
                     newest[trial_id] = max(iteration, newest.get(trial_id, 0))
-    except StorageError:
+    except (StorageError, LookupError, TypeError, AttributeError):  # damaged records, too
         return None
     return sum(newest.values())
 

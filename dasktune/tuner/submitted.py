@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from dasktune.config.validation import normalised_name
+from dasktune.control.issuer import this_user
 from dasktune.dashboard.server.attach import with_dashboard_link
 from dasktune.errors import ControlError, check
 from dasktune.runner.commands import CommandOutcome
@@ -24,7 +25,7 @@ from dasktune.storage.experiment.bundled_files import (
 from dasktune.storage.fs.storage import Storage
 from dasktune.tuner.restore import RestoredExperiment
 from dasktune.tuner.result_grid import ResultGrid
-from dasktune.tuner.submitted_driver import SubmittedOrigin, run_driver
+from dasktune.tuner.submitted_driver import ISSUED_BY, SubmittedOrigin, run_driver
 
 if TYPE_CHECKING:
     from dasktune.cluster.submitted.driver_task import DriverTask
@@ -92,7 +93,7 @@ class DetachedExperiment:
 
     def stop(self) -> None:
         """Stop all trials and end the experiment; :meth:`result` then returns their results."""
-        self._driver_task.send("stop")
+        self._driver_task.send("stop", this_user())
 
     def stop_trial(self, trial_id: str) -> CommandOutcome:
         """Stop a trial.
@@ -206,12 +207,12 @@ class DetachedExperiment:
     def _command(self, name: str, *arguments: Any) -> CommandOutcome:
         if self.status != "running":
             raise ControlError(f"experiment {self.name} is {self.status}", "over")
-        outcome: CommandOutcome = self._driver_task.call(name, *arguments)
+        outcome: CommandOutcome = self._driver_task.call(ISSUED_BY, this_user(), name, *arguments)
         return outcome
 
     def interrupt(self) -> None:
         """End the experiment as Ctrl-C does: `Tuner.restore` can resume the unfinished trials."""
-        self._driver_task.send("interrupt")
+        self._driver_task.send("interrupt", this_user())
 
     def forget(self) -> None:
         """Cancel the driver's task, and delete the experiment's name and results from the cluster.

@@ -15,13 +15,14 @@ the experiment there. The possible sequences:
 
 from __future__ import annotations
 
+import logging
 import pickle
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dasktune.config.resume_config import ResumeConfig
 from dasktune.errors import ControlError, StorageError
@@ -31,6 +32,7 @@ from dasktune.storage.experiment.experiment_store import check_no_leftovers
 from dasktune.storage.experiment.tuner_json import SETUP_FILE
 from dasktune.storage.fs.probe import remove_if_empty
 from dasktune.storage.fs.storage import Storage
+from dasktune.text.formatting import one_line
 from dasktune.tuner.raise_trial_error import raise_first_error
 from dasktune.tuner.restore import RestoredExperiment, restore_experiment
 from dasktune.tuner.result_grid import ResultGrid
@@ -38,7 +40,14 @@ from dasktune.tuner.result_grid import ResultGrid
 if TYPE_CHECKING:
     from dasktune.tuner.tuner import Tuner
 
-__all__ = ["SubmittedOrigin", "restored_session", "run_driver", "wait_for_runner"]
+__all__ = ["ISSUED_BY", "SubmittedOrigin", "restored_session", "run_driver", "wait_for_runner"]
+
+logger = logging.getLogger(__name__)
+
+#: Longest name of a client, in columns.
+_LONGEST_NAME: Final = 100
+#: The name of a call of which the first two arguments are who issues a command, and its name.
+ISSUED_BY: Final = "issued_by"
 
 #: Commands that a client may call.
 _COMMANDS = frozenset(
@@ -125,18 +134,23 @@ def _fit(tuner: Tuner) -> ResultGrid:
 
     ended = threading.Event()
 
-    def stop() -> None:
+    def stop(by: str) -> None:
         with suppress(ControlError):
-            wait_for_runner(tuner, ended).stop_soon("stopped by the user")
+            wait_for_runner(tuner, ended).stop_soon("stopped by the user", by=_sent_by(by))
 
-    def interrupt() -> None:
+    def interrupt(by: str) -> None:
+        logger.info("%s ends the run", _sent_by(by))
         with suppress(ControlError):
             wait_for_runner(tuner, ended).interrupt()
 
     def call(name: str, *arguments: Any) -> Future[Any]:
+        by = ""
+        if name == ISSUED_BY:
+            by, name, *arguments = arguments  # type: ignore[assignment]
         if name not in _COMMANDS:
             raise ControlError(f"there is no command {name!r:.100}", "invalid")
-        future: Future[Any] = getattr(wait_for_runner(tuner, ended).commands, name)(*arguments)
+        command = getattr(wait_for_runner(tuner, ended).commands, name)
+        future: Future[Any] = command(*arguments, by=_sent_by(by))
         return future
 
     with serve_commands({"stop": stop, "interrupt": interrupt}, call):
@@ -145,6 +159,11 @@ def _fit(tuner: Tuner) -> ResultGrid:
         finally:
             # Threads that still wait for the runner must end: `serve_commands` joins them.
             ended.set()
+
+
+def _sent_by(name: str) -> str:
+    """Return the issuer of a command that came over the cluster, which knows no users."""
+    return f"{one_line(name, _LONGEST_NAME) or 'unnamed client'} (Dask)"
 
 
 def restored_session(

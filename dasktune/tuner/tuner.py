@@ -42,7 +42,12 @@ from dasktune.storage.fs.storage import Storage
 from dasktune.storage.leader.leader_lock import LeaderLock
 from dasktune.trainable.api.binding import experiment_name, trainable_name, validate_trainable
 from dasktune.trial.nesting import check_nesting
-from dasktune.tuner.experiment_directory import can_resume, free_names, reserved_directory
+from dasktune.tuner.experiment_directory import (
+    can_resume,
+    check_queued_owner,
+    free_names,
+    reserved_directory,
+)
 from dasktune.tuner.queued import QueuedExperiment, enqueue
 from dasktune.tuner.raise_trial_error import raise_first_error
 from dasktune.tuner.restore import (
@@ -113,7 +118,10 @@ class Tuner:
         run_config: RunConfig | None = None,
         client: Any = None,
         _session: RestoredExperiment | None = None,
+        _queue_entry: str = "",
     ) -> None:
+        # The entry of a queue that the experiment belongs to, and whose directory it may use.
+        self._queue_entry = _queue_entry
         if _session is not None:
             param_space, tune_config = _session.param_space, _session.tune_config
             run_config = _session.run_config
@@ -339,10 +347,12 @@ class Tuner:
         """Yield the experiment's name, its directory, and the leader lock of this driver."""
         session, config = self._session, self._run_config
         if session is None:
-            with reserved_directory(config, self._name(), self._interrupt) as reserved:
+            with reserved_directory(config, self._name(), self._interrupt, self._queue_entry) as reserved:
                 yield reserved
         else:
             with hold_leader_lock(session.storage, config.driver_ttl, session, self._interrupt) as lock:
+                if self._queue_entry:
+                    check_queued_owner(session.storage, self._queue_entry)
                 yield session.name, session.storage, lock
 
     def _name(self) -> str:

@@ -79,4 +79,7 @@ def test_whoever_has_the_link_can_hold_and_stop_an_experiment(browser, place):
     press(browser, "Confirm")
     run.wait()
     assert run.experiment.finished
+    records = [decode(line) for line in run.store.journal.splitlines()]
+    by = [one["by"] for one in records if "by" in one]
+    assert by == ["viewer of the dashboard at 127.0.0.1"] * 2
     browser.delete_all_cookies()

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from distributed import Client, LocalCluster, Security
 
 import dasktune as tune
 from dasktune.cli.command_line import main
+from dasktune.cluster.driver.launch import Launch
 
 
 @pytest.fixture(scope="module")
@@ -828,10 +830,21 @@ def leave_on_notice(config: dict[str, Any]) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("noticed", [pytest.param("own", marks=pytest.mark.slow), "other"])
+@pytest.mark.parametrize(
+    ("noticed", "leases"),
+    [
+        pytest.param("own", True, marks=pytest.mark.slow),
+        ("other", True),
+        pytest.param("other", False, marks=pytest.mark.slow),
+    ],
+)
 def test_a_notice_reaches_all_ranks_at_the_same_report(
-    cluster: LocalCluster, tmp_path: Path, noticed: str
+    cluster: LocalCluster, tmp_path: Path, noticed: str, leases: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if not leases:
+        # As in a Dask that lacks what leases need.
+        make = Launch.dispatcher_settings
+        monkeypatch.setattr(Launch, "dispatcher_settings", lambda one: replace(make(one), leases=False))
     # Each worker has two threads, so two ranks of two CPUs each are on two workers.
     one = tuner(cluster, tmp_path, tune.with_ranks(leave_on_notice, 2, {"cpu": 2}))
     with fitting(one) as future:

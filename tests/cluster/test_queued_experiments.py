@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_kit import Fleet, histories, kill, notes, run_config, steps, until
+from cluster_kit import Fleet, histories, journal, kill, notes, run_config, steps, until
 
 import dasktune as tune
 from dasktune.cli import main
+from dasktune.control.issuer import this_user
 from dasktune.errors import ConfigError, TuneError
 from dasktune.storage.fs.storage import Storage
 from dasktune.tuner.queue_runner import QueueRunner
@@ -51,8 +52,28 @@ def has_begun(place: Path, name: str, times: int = 1) -> bool:
     return len(notes(place / name)) >= times
 
 
+def waits_at_gate(place: Path, name: str) -> bool:
+    """Whether the journal has the two results before the gate, which no death may cost."""
+    is_there = (place / "results" / name / "journal").exists()
+    return is_there and len(journal(place / "results", name, event="ResultReported")) >= 2
+
+
 def assert_each_result_once(experiment: tune.QueuedExperiment) -> None:
     assert histories(experiment.result(timeout=0)) == [[1, 2, 3, 4]]
+    # The history leaves out results that are reported again; the journal has them all.
+    directory = Path(experiment.path or "")
+    results = journal(directory.parent, directory.name, event="ResultReported")
+    assert [one["metrics"]["training_iteration"] for one in results] == [1, 2, 3, 4]
+
+
+def assert_one_directory_each(place: Path, names: list[str]) -> None:
+    """No driver has begun an experiment a second time elsewhere."""
+    assert sorted(path.name for path in (place / "results").iterdir()) == sorted(names)
+
+
+def resumptions_of(place: Path, name: str) -> int:
+    """Return how many drivers have resumed the experiment from its journal."""
+    return len(journal(place / "results", name, event="SessionBegan"))
 
 
 @pytest.mark.slow
@@ -62,7 +83,7 @@ def test_killed_drivers_and_a_killed_scheduler_cost_no_result(tmp_path: Path, fl
     assert [one.state for one in experiments] == ["queued"] * 2
     runner = runner_of(tmp_path, fleet.address)
     try:
-        until(lambda: runner.step() or has_begun(tmp_path, "run-0"))
+        until(lambda: runner.step() or waits_at_gate(tmp_path, "run-0"))
         [driver] = runner.drivers.values()
         kill(driver)
         # The next driver continues from the last checkpoint.
@@ -76,6 +97,8 @@ def test_killed_drivers_and_a_killed_scheduler_cost_no_result(tmp_path: Path, fl
     for one in experiments:
         assert one.state == "finished"
         assert_each_result_once(one)
+    assert_one_directory_each(tmp_path, ["run-0", "run-1"])
+    assert resumptions_of(tmp_path, "run-0") == 1
 
 
 def test_experiments_start_by_class_and_one_that_cannot_start_blocks_none(tmp_path: Path, fleet: Fleet):
@@ -122,6 +145,8 @@ def test_the_end_of_a_runner_leaves_the_experiment_in_the_queue_and_cancel_ends_
     finally:
         runner.close()
     assert experiment.wait() == "cancelled"
+    [stop] = journal(tmp_path / "results", "run", event="StopRequested")
+    assert stop["by"] == f"{this_user()} (queue)"
     assert histories(experiment.result()) == [[1, 2]]
 
 
@@ -160,7 +185,7 @@ def test_twenty_experiments_survive_five_deaths_of_drivers_and_five_of_the_sched
         # The trial of each of the first ten experiments waits before its third step until there
         # was a death: of its driver, or of the scheduler.
         for number, name in enumerate(names[:10]):
-            until(lambda name=name: runner.step() or has_begun(tmp_path, name), timeout=300)
+            until(lambda name=name: runner.step() or waits_at_gate(tmp_path, name), timeout=300)
             begun = len(notes(tmp_path / name))
             if number % 2 == 0:
                 entry = experiments[number].entry_id
@@ -183,3 +208,5 @@ def test_twenty_experiments_survive_five_deaths_of_drivers_and_five_of_the_sched
     for one in experiments:
         assert one.state == "finished"
         assert_each_result_once(one)
+    assert_one_directory_each(tmp_path, names)
+    assert [resumptions_of(tmp_path, name) >= 1 for name in names[0:10:2]] == [True] * 5

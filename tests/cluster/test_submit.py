@@ -25,6 +25,7 @@ from cluster_kit import (
 from distributed import Client, LocalCluster
 
 import dasktune as tune
+from dasktune.control.issuer import this_user
 from dasktune.errors import ConfigError, ControlError
 from dasktune.tuner.tuner import Tuner
 
@@ -137,6 +138,8 @@ def test_an_experiment_is_stopped_or_interrupted_from_afar(tmp_path: Path, pair:
         with experiment, tune.attach(name, client=pair) as other:
             other.stop() if name == "stopped" else other.interrupt()
             results = experiment.result(timeout=90)
+            by = [one["by"] for one in journal(tmp_path, name, event="StopRequested")]
+            assert by == ([f"{this_user()} (Dask)"] if name == "stopped" else [])
             assert statuses(results) <= ({"TERMINATED"} if name == "stopped" else {"PENDING", "RUNNING"})
             again = run_config(tmp_path / "b", name, if_exists="error")
             with pytest.raises(ConfigError, match="name must be new to the cluster"):
@@ -180,6 +183,8 @@ def test_a_submitted_experiment_takes_commands(tmp_path: Path, pair: LocalCluste
         assert results[added.trial_id].config["x"] == 0.75
         assert len(results[added.trial_id].history) == len(results[second].history) == 8
         assert len(results[first].history) < 8
+        requests = [one for one in journal(tmp_path) if one["event"].endswith("Requested")]
+        assert [one["by"] for one in requests] == [f"{this_user()} (Dask)"] * 5
         with pytest.raises(ControlError, match="experiment run is finished"):
             experiment.hold()
         experiment.forget()

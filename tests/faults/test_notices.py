@@ -190,6 +190,21 @@ def test_a_notice_to_an_unknown_worker_is_refused_with_those_that_exist(
     assert "no worker of the cluster has taken the notice" in capsys.readouterr().err
 
 
+def test_names_that_mean_no_worker_are_said_although_others_get_the_notice(
+    fleet: Fleet, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet.keep(1)
+    [worker] = client.scheduler_info()["workers"]
+    assert give_notice(fleet, "--worker", worker, "--worker", "nowhere", "--in", "9") == 0
+    assert "the cluster has no workers of these names: nowhere" in caplog.text
+    caplog.clear()
+    assert give_notice(fleet, "--host", "127.0.0.1", "--host", "elsewhere", "--in", "9") == 0
+    assert "no worker on these hosts has taken the notice: elsewhere" in caplog.text
+    caplog.clear()
+    assert give_notice(fleet, "--all", "--in", "9") == 0
+    assert not [one for one in caplog.records if one.name == "dasktune.cluster.notices.send_notice"]
+
+
 #: Runs a function that asks for notices, on one worker, until a signal ends it.
 ASKING = """
 import sys

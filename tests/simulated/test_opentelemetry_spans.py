@@ -137,6 +137,26 @@ def test_the_callback_is_stored_without_its_provider_and_its_spans():
     copy.on_experiment_end([])
 
 
+def test_the_trace_of_a_later_driver_names_the_earlier_one():
+    exporter = in_memory.InMemorySpanExporter()
+    provider = trace_sdk.TracerProvider()
+    provider.add_span_processor(export.SimpleSpanProcessor(exporter))
+    killed, later = OpenTelemetryCallback(provider), OpenTelemetryCallback(provider)
+    assert killed.get_state() is None
+    killed.setup()
+    state = killed.get_state()
+    later.setup()
+    later.set_state(state)
+    later.set_state({"trace": 3})
+    later.on_experiment_end([])
+    [experiment] = exporter.get_finished_spans()  # the span of the killed driver is lost
+    assert experiment.attributes["dasktune.earlier_trace"] == state["trace"]
+    assert f"{experiment.context.trace_id:032x}" != state["trace"]
+    killed.on_experiment_end([])
+    _, second = exporter.get_finished_spans()
+    assert f"{second.context.trace_id:032x}" == state["trace"]
+
+
 def test_without_opentelemetry_the_callback_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(ConfigError, match="pip install opentelemetry-sdk"):

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from dasktune.cli.arguments import add_address, add_format, add_storage_options, storage_options
 from dasktune.cli.output import terminal_width, write, write_csv, write_json
+from dasktune.control.issuer import this_user
 from dasktune.errors import check, without_passwords
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.queue.experiment_queue import RETRY_SECONDS, ExperimentQueue
@@ -78,7 +79,7 @@ def _cancel(queue: ExperimentQueue, entry: str) -> int:
     if found.state.is_over:
         write(f"{one_line(found.name)} has {found.state.value} already")
         return 0
-    queue.cancel(found.entry_id)
+    queue.cancel(found.entry_id, this_user())
     write(f"{one_line(found.name)} is being cancelled")
     return 0
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from dasktune.cli.arguments import add_experiment, add_format, add_storage_options, storage_of
+from dasktune.cli.command_log import CommandLog
 from dasktune.cli.experiment_overview import Overview, read_experiment
-from dasktune.cli.output import write, write_json
+from dasktune.cli.output import terminal_width, write, write_json
 from dasktune.config import RunConfig, TuneConfig
 from dasktune.errors import StorageError, without_passwords
 from dasktune.storage.experiment.tuner_json import TunerFile
@@ -20,7 +21,7 @@ from dasktune.text.formatting import (
     format_value,
     one_line,
 )
-from dasktune.text.text_table import fields_text
+from dasktune.text.text_table import fields_text, table_text
 
 __all__ = ["add_arguments", "run"]
 
@@ -39,15 +40,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the experiment."""
-    overview = read_experiment(storage_of(arguments))
+    log = CommandLog()
+    overview = read_experiment(storage_of(arguments), watch=log.apply)
     if arguments.format == "json":
-        write_json(_facts(overview))
+        write_json({**_facts(overview), "commands": log.rows})
     else:
-        write("\n\n".join(_parts(overview)))
+        write("\n\n".join(_parts(overview, log)))
     return 0
 
 
-def _parts(overview: Overview) -> Iterator[str]:
+def _parts(overview: Overview, log: CommandLog) -> Iterator[str]:
     projection = overview.projection
     yield fields_text(_header(overview))
     yield f"Settings\n{_indented(fields_text(_settings(overview)))}"
@@ -63,6 +65,10 @@ def _parts(overview: Overview) -> Iterator[str]:
         lines = {trial.trial_id: trial.error or trial.reason for trial in failed[:_MOST_ERRORS]}
         more = f", the first {_MOST_ERRORS} of {len(failed)}" if len(failed) > len(lines) else ""
         yield f"Errors{more} (tracebacks: dasktune errors)\n{_indented(fields_text(lines))}"
+    if log.total:
+        more = f", the last {len(log.rows)} of {log.total}" if log.total > len(log.rows) else ""
+        rows = [list(row.values()) for row in log.rows]
+        yield f"Commands{more}\n{_indented(table_text(('time', 'command', 'by'), rows, terminal_width()))}"
     yield _what_next(overview)
 
 

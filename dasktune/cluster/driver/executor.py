@@ -71,7 +71,7 @@ from dasktune.trial.events import (
 )
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["DaskTrialExecutor"]
+__all__ = ["DaskTrialExecutor", "NoTrialStartsError"]
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +87,10 @@ _ACK_AFTER = 1024
 
 #: Events that arrived together are one item, because the queue costs more than most events.
 _Events = queue.SimpleQueue[Sequence[ExecutorEvent] | BaseException]
+
+
+class NoTrialStartsError(ClusterError):
+    """No trial could start on the cluster, which answers."""
 
 
 class DaskTrialExecutor:
@@ -435,7 +439,7 @@ class DaskTrialExecutor:
         self._failed_starts += 1
         logger.warning("trial %s did not start: %s", event.trial_id, event.reason)
         if self._failed_starts >= self._settings.max_failed_starts:
-            raise ClusterError(
+            raise NoTrialStartsError(
                 f"no trial could start: {self._failed_starts} start attempts in a row failed, the "
                 f"last one because: {event.reason}"
             )

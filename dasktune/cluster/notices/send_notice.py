@@ -26,12 +26,16 @@ _AT_ONCE: Final = 64
 
 def _give_if_meant(
     hosts: Sequence[str], seconds: float, reason: str, dask_worker: Any = None
-) -> bool:  # pragma: no cover - runs on workers
-    """Give the notice on a worker, if it is on one of the hosts; without hosts in any case."""
-    if hosts and _names_of_host(dask_worker).isdisjoint(hosts):
-        return False
+) -> list[str] | None:  # pragma: no cover - runs on workers
+    """Give the notice on a worker, if it is on one of the hosts; without hosts in any case.
+
+    Returns those of the hosts' names that mean this worker; None if it has not got the notice.
+    """
+    own = sorted(_names_of_host(dask_worker).intersection(hosts))
+    if hosts and not own:
+        return None
     give_notice(dask_worker, seconds, reason)
-    return True
+    return own
 
 
 def _names_of_host(worker: Any) -> set[str]:  # pragma: no cover - runs on workers
@@ -88,9 +92,15 @@ def send_notice(
         answers = connection.client.sync(
             _send, connection.client, seconds, tuple(hosts), frozenset(workers), reason, timeout_s
         )
-    noticed = [address for address, answer in answers.items() if answer is True]
-    errors = [f"{address}: {answer}" for address, answer in answers.items() if answer not in (True, False)]
+    noticed = [address for address, answer in answers.items() if isinstance(answer, list | tuple)]
+    errors = [
+        f"{address}: {answer!r}" for address, answer in answers.items() if isinstance(answer, Exception)
+    ]
     if noticed:
+        unknown = set(hosts).difference(*(answers[address] for address in noticed))
+        if unknown:
+            # One of them may be a host whose workers have not answered.
+            logger.warning("no worker on these hosts has taken the notice: %s", ", ".join(sorted(unknown)))
         for error in errors:
             logger.warning("a worker may not have taken the notice: %s", error)
         return noticed
@@ -112,6 +122,10 @@ async def _send(
     if workers and not chosen:
         known = ", ".join(one.address for one in found) or "none"
         raise ClusterError(f"workers must be on the cluster, got {sorted(workers)}. It has: {known}.")
+    unknown = workers.difference(*({one.address, str(one.name)} for one in chosen))
+    if unknown:
+        # The others get the notice: their end may be near.
+        logger.warning("the cluster has no workers of these names: %s", ", ".join(sorted(unknown)))
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def call(worker: Any) -> Any:

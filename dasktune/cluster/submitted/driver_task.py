@@ -105,9 +105,12 @@ class DriverTask:
         """Return the driver's result; raises TimeoutError if it takes longer than `timeout`."""
         return self._future.result(timeout=timeout)
 
-    def send(self, word: str) -> None:
+    def send(self, word: str, by: str = "") -> None:
         """Send a command to the driver. It arrives even if the driver moves to another worker."""
-        Event(_event(self._future.key, word), client=self._connection.client).set()
+        client, event = self._connection.client, _event(self._future.key, word)
+        # The driver reads who sends the command after it has got the event.
+        client.set_metadata([f"{event}-by"], by)
+        Event(event, client=client).set()
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call a command of the driver, and return the answer; see `rpc`."""
@@ -290,13 +293,16 @@ def _state() -> Callable[..., str | None]:
 
 
 @contextmanager
-def serve_commands(handlers: dict[str, Callable[[], None]], do: Callable[..., Future[Any]]) -> Iterator[None]:
+def serve_commands(
+    handlers: dict[str, Callable[[str], None]], do: Callable[..., Future[Any]]
+) -> Iterator[None]:
     """Make a driver's task secede, and handle the commands and calls of clients inside the block.
 
     Parameters
     ----------
     handlers : dict of str to callable
-        The function for each command of :meth:`DriverTask.send`, called in another thread.
+        The function for each command of :meth:`DriverTask.send`, called in another thread with the
+        text that says who has sent it.
     do : callable
         ``do(name, *arguments)`` returns the future of the answer to a :meth:`DriverTask.call`.
 
@@ -330,12 +336,12 @@ def serve_commands(handlers: dict[str, Callable[[], None]], do: Callable[..., Fu
                 thread.join()
 
 
-def _listen(client: Any, event: str, act: Callable[[], None], over: threading.Event) -> None:
+def _listen(client: Any, event: str, act: Callable[[str], None], over: threading.Event) -> None:
     heard = Event(event, client=client)
     while not over.is_set():
         try:
             if heard.wait(timeout=_LISTEN_INTERVAL):
-                act()
+                act(str(client.get_metadata([f"{event}-by"], default="")))
                 return
         except (OSError, RuntimeError) as error:
             # The scheduler may be away for a while. The driver notices that by itself.

@@ -120,15 +120,19 @@ class _OwnAgent:
         The experiment's plugin on the worker.
     actor : str
         Key of the actor that runs the trial.
+    topic : str
+        The topic to which the driver listens for notices of the worker.
     receive : callable
         Gets the agent's messages, in order, from the agent's threads.
     """
 
-    def __init__(self, worker: Any, plugin: Any, actor: str, receive: Callable[[FromAgent], None]) -> None:
+    def __init__(
+        self, worker: Any, plugin: Any, actor: str, topic: str, receive: Callable[[FromAgent], None]
+    ) -> None:
         self._loop = worker.loop
         self._agent = _make_agent(worker, plugin, receive)
         self._finished = asyncio.Event()
-        self._loop.add_callback(_keep, worker, plugin, actor, self._agent, self._finished.wait)
+        self._loop.add_callback(_keep, worker, plugin, actor, topic, self._agent, self._finished.wait)
 
     def post(self, message: ToAgent) -> None:
         """Let the agent handle a message now; it does what takes time in threads."""
@@ -151,16 +155,20 @@ class CommAgentLink:
         The experiment's plugin on the worker.
     actor : str
         Key of the actor that runs the trial.
+    topic : str
+        The topic to which the driver listens for notices of the agents' workers.
     lost_after_s : float
         Seconds of silence after which a connection is lost.
     """
 
-    def __init__(self, worker: Any, plugin: Any, actor: str, lost_after_s: float) -> None:
+    def __init__(self, worker: Any, plugin: Any, actor: str, topic: str, lost_after_s: float) -> None:
         self._worker = worker
         self._plugin = plugin
         self._actor = actor
+        self._topic = topic
         op = plugin.ranks_op  # the name of the agents' handler on all workers of the experiment
-        self._hello = {"op": op, "reply": False, "actor": actor, "lost_after_s": lost_after_s}
+        hello = {"op": op, "reply": False, "actor": actor, "topic": topic}
+        self._hello = {**hello, "lost_after_s": lost_after_s}
         self._lost_after_s = lost_after_s
         self._channels: dict[str, _Channel | _OwnAgent] = {}
 
@@ -174,7 +182,7 @@ class CommAgentLink:
         for address in addresses:
             if address == self._worker.address:
                 own = partial(receive, address)
-                self._channels[address] = _OwnAgent(self._worker, self._plugin, self._actor, own)
+                self._channels[address] = _OwnAgent(self._worker, self._plugin, self._actor, self._topic, own)
                 continue
             channel = self._channels[address] = _Channel(self._worker.loop, self._lost_after_s)
             self._worker.loop.add_callback(self._serve, address, channel, receive)
@@ -201,7 +209,9 @@ class CommAgentLink:
         receive(address, AgentLost(address, reason))
 
 
-async def serve_agent(worker: Any, plugin: Any, comm: Any, actor: str, lost_after_s: float) -> Status:
+async def serve_agent(
+    worker: Any, plugin: Any, comm: Any, *, actor: str, topic: str, lost_after_s: float
+) -> Status:
     """Run the agent of a distributed trial on a worker, as long as the connection lasts.
 
     Parameters
@@ -214,6 +224,8 @@ async def serve_agent(worker: Any, plugin: Any, comm: Any, actor: str, lost_afte
         The connection to the coordinator.
     actor : str
         Key of the actor that runs the trial.
+    topic : str
+        The topic to which the driver listens.
     lost_after_s : float
         Seconds of silence after which the connection is lost.
     """
@@ -222,7 +234,7 @@ async def serve_agent(worker: Any, plugin: Any, comm: Any, actor: str, lost_afte
         return Status.dont_reply
     channel = _Channel(worker.loop, lost_after_s)
     agent = _make_agent(worker, plugin, channel.post)
-    await _keep(worker, plugin, actor, agent, partial(channel.run, comm, agent.handle))
+    await _keep(worker, plugin, actor, topic, agent, partial(channel.run, comm, agent.handle))
     return Status.dont_reply
 
 
@@ -241,7 +253,7 @@ def _make_agent(worker: Any, plugin: Any, send: Callable[[FromAgent], None]) -> 
 
 
 async def _keep(
-    worker: Any, plugin: Any, actor: str, agent: RankAgent, use: Callable[[], Awaitable[Any]]
+    worker: Any, plugin: Any, actor: str, topic: str, agent: RankAgent, use: Callable[[], Awaitable[Any]]
 ) -> None:
     """Keep an agent while it is used, and then until its processes have ended.
 
@@ -249,10 +261,13 @@ async def _keep(
     """
     _drop_finished(plugin)
     plugin.rank_agents.append((actor, agent))
+    # The lease on this worker reports notices, too, but some clusters have no leases.
+    reporter = plugin.report_notices(worker, topic)
     try:
         await use()
     finally:
         agent.close()
+        del reporter
         deadline = worker.loop.time() + _LONGEST_END
         while not agent.finished and worker.loop.time() < deadline:
             await asyncio.sleep(_LOOK_SECONDS)

@@ -79,7 +79,8 @@ class WorkerEndpoint:
         self._largest_reply = largest_reply
         self._worker = worker
         self._plugin = plugin
-        self._topic = topic
+        #: The topic to which the driver listens.
+        self.topic = topic
         self._trials: dict[str, AssignedTrial] = {}
         #: Number of the newest request, and the assignments in it that were refused.
         self._newest = 0
@@ -242,7 +243,7 @@ class WorkerEndpoint:
         # A worker that shuts down may have no connection. The driver also polls without being
         # notified.
         with suppress(OSError):
-            self._worker.log_event(self._topic, ReportsReady(self._worker.address).encode())
+            self._worker.log_event(self.topic, ReportsReady(self._worker.address).encode())
 
     def _start_watch(self) -> None:
         if self._watch_timer is None:

@@ -73,7 +73,8 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
             # Imported at the first use: this module must be pickled without dasktune.
             from dasktune.cluster.worker.agent_link import serve_agent
 
-            return await serve_agent(serving, plugin, comm, message["actor"], message["lost_after_s"])
+            wanted = {name: message[name] for name in ("actor", "topic", "lost_after_s")}
+            return await serve_agent(serving, plugin, comm, **wanted)
 
         worker.handlers[self.ranks_op] = serve
 

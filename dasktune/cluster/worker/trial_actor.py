@@ -267,7 +267,8 @@ class TrialActor:
         on_end = functools.partial(self._on_end, trial)
         if spec.ranks is not None:
             relayed = spec.relayed or spec.storage.is_process_private
-            link = CommAgentLink(self._worker, self._plugin, self.key, spec.ranks.lost_after_s)
+            topic, lost_after_s = self._endpoint.topic, spec.ranks.lost_after_s
+            link = CommAgentLink(self._worker, self._plugin, self.key, topic, lost_after_s)
             return RankedRun(replace(spec, relayed=relayed), config, link, notify, hooks, on_end=on_end)
         if needs_process(spec):
             # A child process has its own memory, even where this process shares the driver's.

@@ -27,19 +27,19 @@ _LONGEST = 200
 class Commander(Protocol):
     """An object that takes commands from any thread; see `dasktune.runner.commands`."""
 
-    def hold(self) -> Future[Any]:
+    def hold(self, *, by: str = "") -> Future[Any]:
         """Let no trial start."""
 
-    def release(self) -> Future[Any]:
+    def release(self, *, by: str = "") -> Future[Any]:
         """Let trials start again."""
 
-    def stop_trial(self, trial_id: str) -> Future[Any]:
+    def stop_trial(self, trial_id: str, *, by: str = "") -> Future[Any]:
         """End a trial."""
 
-    def stop(self) -> Future[Any]:
+    def stop(self, *, by: str = "") -> Future[Any]:
         """End the experiment."""
 
-    def cancel(self) -> Future[Any]:
+    def cancel(self, *, by: str = "") -> Future[Any]:
         """End the run and leave its trials unfinished."""
 
 
@@ -65,26 +65,31 @@ class ControlBar:
         self, commander: Callable[[], Commander | None], document: Document, selected: Callable[[], str]
     ) -> None:
         self._commander, self._document, self._selected = commander, document, selected
+        # The journal names the viewer: all viewers have one token.
+        request: Any = getattr(document.session_context, "request", None)
+        self._by = f"viewer of the dashboard at {getattr(request, 'remote_ip', None) or 'an unknown address'}"
         #: The command that waits for confirmation; None without one.
         self._armed: Callable[[Commander], Future[Any]] | None = None
         self._message = Div(text="", disable_math=True)
         commands: list[tuple[str, Callable[[], None]]] = [
             (
                 "Hold new trials",
-                partial(self._arm, "hold new trials", lambda commander: commander.hold()),
+                partial(self._arm, "hold new trials", lambda commander: commander.hold(by=self._by)),
             ),
             (
                 "Release",
-                partial(self._arm, "let trials start", lambda commander: commander.release()),
+                partial(self._arm, "let trials start", lambda commander: commander.release(by=self._by)),
             ),
             ("Stop trial", self._arm_for_trial),
             (
                 "Stop experiment",
-                partial(self._arm, "stop all trials", lambda commander: commander.stop()),
+                partial(self._arm, "stop all trials", lambda commander: commander.stop(by=self._by)),
             ),
             (
                 "Cancel",
-                partial(self._arm, "end with trials unfinished", lambda commander: commander.cancel()),
+                partial(
+                    self._arm, "end with trials unfinished", lambda commander: commander.cancel(by=self._by)
+                ),
             ),
         ]
         self._buttons = [self._button(text, act) for text, act in commands]
@@ -104,7 +109,7 @@ class ControlBar:
             self._disarm()
             self._show("select a trial in the table of the Trials page first")
             return
-        self._arm(f"stop trial {trial_id}", lambda commander: commander.stop_trial(trial_id))
+        self._arm(f"stop trial {trial_id}", lambda commander: commander.stop_trial(trial_id, by=self._by))
 
     def _arm(self, what: str, act: Callable[[Commander], Future[Any]]) -> None:
         self._armed = act

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import logging
+import re
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from random import Random
 from typing import Final, TypeVar
 
-__all__ = ["RetrySchedule", "is_transient", "retry", "warn_of_outage"]
+__all__ = ["RetrySchedule", "is_outage", "is_transient", "retry", "warn_of_outage"]
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,44 @@ def is_transient(error: Exception) -> bool:
     if isinstance(error, _LASTING):
         return False
     return not (isinstance(error, OSError) and error.errno in _LASTING_NUMBERS)
+
+
+#: Parts of the names of exceptions with which clients of stores say that the store is away.
+_OUTAGE_NAMES: Final = re.compile(
+    "connect|timeout|timedout|unavailable|unreachable|throttl|slowdown|toomanyrequests|transport",
+    re.IGNORECASE,
+)
+#: Statuses of HTTP below 500 that say "try again later".
+_OUTAGE_STATUSES: Final = frozenset({408, 425, 429})
+
+
+def is_outage(error: BaseException) -> bool:
+    """Whether an error says that the storage is away or overloaded, which may last for long.
+
+    Other transient errors may well be permanent: their class says nothing.
+
+    Examples
+    --------
+    >>> is_outage(ConnectionResetError()), is_outage(RuntimeError())
+    (True, False)
+    """
+    if isinstance(error, Exception) and not is_transient(error):
+        return False
+    if isinstance(error, ConnectionError | TimeoutError) or getattr(error, "errno", None) is not None:
+        return True
+    if any(_OUTAGE_NAMES.search(kind.__name__) for kind in type(error).__mro__):
+        return True
+    status = _http_status(error)
+    return status >= 500 or status in _OUTAGE_STATUSES
+
+
+def _http_status(error: BaseException) -> int:
+    """Return the status of HTTP in an exception of botocore, gcsfs or azure; 0 without one."""
+    response = getattr(error, "response", None)
+    meta = response.get("ResponseMetadata") if isinstance(response, dict) else None
+    found = [meta.get("HTTPStatusCode") if isinstance(meta, dict) else None]
+    found += [getattr(error, name, None) for name in ("status_code", "status", "code")]
+    return next((one for one in found if type(one) is int), 0)
 
 
 class RetrySchedule:

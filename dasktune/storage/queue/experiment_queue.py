@@ -3,16 +3,17 @@
 Each experiment has a directory in the queue's. Each file in it is created exclusively, once, and
 never changed, except ``note.json``, which is only shown:
 
-===================  ==========================================================================
-``tuner.pkl``        the pickled arguments of the tuner
-``entry.json``       name, priority, weight; the experiment is in the queue when this file exists
-``driver/``          the lease of the driver that runs the experiment, see `LeaderLock`
-``starts/<n>.json``  the driver with lease n has begun, and the journal had so many records
-``directory.json``   the experiment's directory, which the first driver has chosen
-``cancel.json``      the user has cancelled the experiment
-``end.json``         how the experiment has ended
-``note.json``        why the experiment could not start the last time
-===================  ==========================================================================
+=====================  ==========================================================================
+``tuner.pkl``          the pickled arguments of the tuner
+``entry.json``         name, priority, weight; the experiment is in the queue when this file exists
+``driver/``            the lease of the driver that runs the experiment, see `LeaderLock`
+``starts/<n>.json``    the driver with lease n has begun, and the journal had so many records
+``failures/<n>.json``  the driver with lease n has failed, with an error that may pass or not
+``directory.json``     the experiment's directory, which the first driver has chosen
+``cancel.json``        the user has cancelled the experiment
+``end.json``           how the experiment has ended
+``note.json``          why the experiment could not start the last time
+=====================  ==========================================================================
 """
 
 # Orders of events. A process may die between any two writes.
@@ -61,7 +62,14 @@ from dasktune.storage.queue.queue_state import (
     state_of,
 )
 
-__all__ = ["RETRY_SECONDS", "ExperimentQueue", "ExposedQueueError", "check_unexposed", "may_pass"]
+__all__ = [
+    "RETRY_SECONDS",
+    "ExperimentQueue",
+    "ExposedQueueError",
+    "check_unexposed",
+    "may_pass",
+    "root_cause",
+]
 
 #: Seconds for which users of a queue retry an operation of its storage.
 RETRY_SECONDS: Final = 30.0
@@ -228,9 +236,25 @@ class ExperimentQueue:
         """
         check_unexposed(self.storage, "the queue")
 
-    def cancel(self, entry_id: str) -> None:
-        """Ask for the end of an experiment; again, or after its end, this changes nothing."""
-        self._create(entry_id, "cancel.json", {})
+    def cancel(self, entry_id: str, by: str = "") -> None:
+        """Ask for the end of an experiment; again, or after its end, this changes nothing.
+
+        Parameters
+        ----------
+        entry_id : str
+            The experiment.
+        by : str, optional
+            Who asks for it, for the journal.
+        """
+        self._create(entry_id, "cancel.json", {"by": by})
+
+    def cancelled_by(self, entry_id: str) -> str:
+        """Return who has cancelled an experiment; empty if that is not known."""
+        try:
+            by = (self._read(entry_id, "cancel.json") or {}).get("by")
+        except StorageError:  # it is cancelled all the same
+            return ""
+        return by if isinstance(by, str) else ""
 
     def is_cancelled(self, entry_id: str) -> bool:
         """Whether the user has cancelled an experiment."""
@@ -270,6 +294,36 @@ class ExperimentQueue:
             return False
         self._create(entry_id, _start_name(epoch), {"results": results})
         return True
+
+    def add_failure(self, entry_id: str, epoch: int, kind: str, results: int | None) -> int:
+        """Record that a driver has failed, and return how often that has happened.
+
+        Only failures of the same kind count that came without a new result in between. Their order
+        does not matter, so that two errors that alternate end the experiment, too.
+
+        Parameters
+        ----------
+        entry_id : str
+            The experiment.
+        epoch : int
+            The number of the driver's lease.
+        kind : str
+            The kind of the error, without numbers or names that differ each time.
+        results : int or None
+            Number of the experiment's results when the driver began; None if it is unknown.
+        """
+        self._create(entry_id, f"failures/{epoch:09d}.json", {"error": kind, "results": results})
+        failures = [self._read_failure(entry_id, name) for name in self._names(entry_id, "failures")]
+        return failures.count((kind, results))
+
+    def _read_failure(self, entry_id: str, name: str) -> tuple[Any, Any]:
+        try:
+            failure = self._read(entry_id, f"failures/{name}") or {}
+        except StorageError as error:
+            if may_pass(error):
+                raise
+            failure = {}  # left by a driver that died while it wrote it
+        return failure.get("error"), failure.get("results")
 
     def give_back(self, entry_id: str, epoch: int, reason: str = "") -> None:
         """Leave an experiment in the queue at the orderly end of a driver, which is no death."""
@@ -402,10 +456,22 @@ def may_pass(error: BaseException | None) -> bool:
     >>> may_pass(OSError(116, "stale file handle")), may_pass(StorageError("damaged"))
     (True, False)
     """
-    while isinstance(error, StorageError | PreflightError):
-        error = error.__cause__
+    error = root_cause(error)
     is_damage = isinstance(error, TuneError | PickleError | EOFError | LookupError)
     return isinstance(error, Exception) and not is_damage and is_transient(error)
+
+
+def root_cause(error: BaseException | None) -> BaseException | None:
+    """Return the error that a StorageError or a PreflightError was raised from; None without one.
+
+    Parameters
+    ----------
+    error : exception or None
+        The error; another one is returned.
+    """
+    while isinstance(error, StorageError | PreflightError):
+        error = error.__cause__
+    return error
 
 
 def _start_name(epoch: int) -> str:

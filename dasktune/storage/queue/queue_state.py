@@ -10,11 +10,22 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-__all__ = ["MOST_DEATHS", "QueueState", "QueueStatus", "count_deaths", "start_order", "state_of"]
+__all__ = [
+    "MOST_DEATHS",
+    "MOST_FAILURES",
+    "QueueState",
+    "QueueStatus",
+    "count_deaths",
+    "start_order",
+    "state_of",
+]
 
 #: Drivers of one experiment that may die one after the other without a new result.
 #: The experiment has failed then: it probably kills its drivers.
 MOST_DEATHS: Final = 10
+#: Drivers of one experiment that may fail with the same kind of error, of which it is not known
+#: whether it may pass, without a new result. The experiment has failed then.
+MOST_FAILURES: Final = 20
 
 
 class QueueState(Enum):

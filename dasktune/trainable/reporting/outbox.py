@@ -154,12 +154,20 @@ class Outbox:
             self._changed.notify_all()
             self._notify_if_more_urgent(Urgency.NOW)
 
-    def release(self) -> None:
-        """Release the oldest held message, and those after it up to the next held one."""
+    def release(self, message: Message | None = None) -> None:
+        """Release the oldest held message, and those after it up to the next held one.
+
+        Parameters
+        ----------
+        message : Message, optional
+            Takes the place of the held one, which was never collected; it has the same number.
+        """
         with self._changed:
             if self._closed:
                 return
-            self._held.popleft()
+            seq = self._held.popleft()
+            if message is not None:
+                self._replace(seq, encode(message))
             urgency = self._held_urgency
             if not self._held:
                 self._held_urgency = 0
@@ -231,6 +239,14 @@ class Outbox:
         self._bytes += size
         self._uncollected[0] += 1
         self._uncollected[1] += size
+
+    def _replace(self, seq: int, content: Content) -> None:
+        # The numbers are consecutive, and no held message was acknowledged.
+        index = seq - self._messages[0][0]
+        growth = size_of(content) - size_of(self._messages[index][1])
+        self._messages[index] = seq, content
+        self._bytes += growth
+        self._uncollected[1] += growth
 
     def _has_room(self) -> bool:
         full = len(self._messages) >= self._max_messages or self._bytes >= self._max_bytes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -236,7 +237,7 @@ class Recorder:
                 copy = checkpoint if alone else _copy_of(checkpoint)
             if copy is None:
                 self._uploader.flush()
-                self._commit(checkpoint, record)
+                record = self._commit(checkpoint, record)
         self.newest, self._packed = record, b""
         return Saved(record, copy)
 
@@ -430,21 +431,31 @@ class Recorder:
         if saved is None or saved.copy is None:
             self._outbox.put(make, bounded=bounded, urgent=urgent)
         else:
-            self._outbox.put(make, bounded=bounded, urgent=urgent, held=True)
-            self._uploader.upload(partial(self._upload, saved.copy, saved.record))
+            held: list[Message] = []
 
-    def _commit(self, checkpoint: Checkpoint, record: CheckpointRecord) -> None:
-        incarnation = self._spec.incarnation
+            def make_held(seq: int) -> Message:
+                held.append(make(seq))
+                return held[0]
+
+            self._outbox.put(make_held, bounded=bounded, urgent=urgent, held=True)
+            self._uploader.upload(partial(self._upload, saved.copy, saved.record, held))
+
+    def _commit(self, checkpoint: Checkpoint, record: CheckpointRecord) -> CheckpointRecord:
+        """Write a checkpoint, and return its record with the seconds that this took."""
+        incarnation, begun = self._spec.incarnation, time.perf_counter()
         self._store.write(checkpoint, record, incarnation=incarnation, fence=self._hooks.fence)
+        return replace(record, seconds=time.perf_counter() - begun)
 
-    def _upload(self, copy: Checkpoint, record: CheckpointRecord) -> None:
+    def _upload(self, copy: Checkpoint, record: CheckpointRecord, held: list[Message]) -> None:
         try:
-            self._commit(copy, record)
+            record = self._commit(copy, record)
         finally:
             # Delete the copy in this thread: otherwise the thread that drops the last reference
             # deletes it, which may be the reporting thread.
             shutil.rmtree(copy.path, ignore_errors=True)
-        self._outbox.release()
+        [message] = held
+        assert isinstance(message, Reported | Committed)
+        self._outbox.release(replace(message, checkpoint=record))
 
     def _remove_stale(self) -> None:
         try:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from dasktune.control import address_file
+from dasktune.control.issuer import this_user
 from dasktune.control.server import ControlServer, run_control_server
 from dasktune.runner.commands import CommandOutcome
 from dasktune.storage.fs.storage import Storage
@@ -26,10 +27,13 @@ class Commands:
     def __init__(self) -> None:
         self.told: list[str] = []
         self.given: list[dict[str, Any]] = []
+        #: Who has sent them.
+        self.issuers: list[str] = []
 
     def __getattr__(self, what: str) -> Any:
-        def do(**given: Any) -> Future[CommandOutcome]:
+        def do(*, by: str, **given: Any) -> Future[CommandOutcome]:
             self.told.append(what)
+            self.issuers.append(by)
             self.given.append(given)
             future: Future[CommandOutcome] = Future()
             future.set_result(CommandOutcome(message="done"))
@@ -56,6 +60,7 @@ def test_a_driver_is_told_through_its_server(commands, server, dasktune):
     code, out, _ = dasktune("stop", "--url", server.url, "--token", "secret", "--interrupt")
     assert (code, out) == (0, f"{server.url} is being interrupted\n")
     assert commands.told == ["stop", "cancel"]
+    assert all(by.startswith(f"{this_user()} (HTTP") for by in commands.issuers)
 
 
 def test_a_wrong_token_is_told_of_and_stops_nothing(commands, server, dasktune):

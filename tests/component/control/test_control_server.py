@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,10 +20,13 @@ from hypothesis import strategies as st
 
 from dasktune.control import TuneClient
 from dasktune.control.handlers import LARGEST_BODY
+from dasktune.control.issuer import this_user
 from dasktune.control.open_server import controlled
 from dasktune.control.openapi import PREFIX, openapi_document
 from dasktune.control.server import ControlServer
 from dasktune.errors import ConfigError, ControlError
+from dasktune.storage.journal.json_lines import decode
+from dasktune.testing.memory_store import MemoryStore
 
 
 @pytest.fixture
@@ -510,3 +515,72 @@ def test_a_method_that_there_is_not_is_answered_with_those_that_there_are(shared
         target = PREFIX + path.replace("{trial_id}", "nobody")
         status, told, _ = shared.request("DELETE", target)
         assert (status, told["Allow"]) == (405, ", ".join(sorted(map(str.upper, methods))))
+
+
+# Who issues commands
+
+
+def issuers(place: Controlled) -> list[str]:
+    """Return who issued the commands in the journal so far."""
+    assert isinstance(place.store, MemoryStore)
+    records = [decode(line) for line in place.store.journal.splitlines()]
+    return [record["by"] for record in records if "by" in record]
+
+
+@pytest.fixture
+def journaled() -> Iterator[Controlled]:
+    place = Controlled(num_samples=-1)
+    yield place
+    place.close()
+
+
+def test_the_journal_says_who_issued_each_command(journaled: Controlled):
+    client = journaled.client
+    trial, other = [one["trial_id"] for one in journaled.until("RUNNING", 2)]
+    client.checkpoint_trial(trial)
+    client.pause_trial(trial)
+    client.unpause_trial(trial)
+    client.stop_trial(other)
+    client.add_trial({"lr": 0.1})
+    client.hold()
+    client.release()
+    client.set_share(weight=2)
+    client.stop_experiment()
+    journaled.wait()
+    by = issuers(journaled)
+    assert len(by) == 9
+    assert len(set(by)) == 1
+    assert by[0].startswith(f"{this_user()} (HTTP")
+    # The system knows the user of the connection, whatever the client says.
+    if sys.platform == "linux":
+        import pwd
+
+        assert by[0].endswith(f", user {pwd.getpwuid(os.getuid()).pw_name})")
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (None, "unnamed client"),
+        ("", "unnamed client"),
+        ("ann%40node%C3%BC", "ann@nodeü"),
+        ("a%0Ab%1B%5B31m", "a b?[31m"),
+        (f"a%20{TOKEN}", "a ***"),
+        ("x" * 90 + TOKEN, "x" * 90 + "***"),
+        ("x" * 300, "x" * 99 + "…"),
+    ],
+)
+def test_the_name_of_a_client_is_short_plain_and_without_the_token(
+    journaled: Controlled, given: str | None, shown: str
+):
+    headers = {} if given is None else {"Dasktune_User": given}
+    assert journaled.request("POST", f"{PREFIX}/experiment/hold", b"{}", **headers)[0] == 200
+    [by] = issuers(journaled)
+    assert by.startswith(f"{shown} (HTTP")
+    assert TOKEN[-8:] not in by
+
+
+def test_requests_that_change_nothing_are_not_journaled(journaled: Controlled):
+    journaled.client.release()
+    journaled.client.get_experiment()
+    assert issuers(journaled) == []

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.fs.storage import Storage
+from dasktune.storage.leader.leader_lease import LeaderLease, lease_name
+from dasktune.storage.leader.leader_lock import LeaderLock
 from dasktune.storage.queue.experiment_queue import ExperimentQueue
 from dasktune.storage.queue.queue_state import QueueState
 from dasktune.tuner.queue_runner import QueueRunner
 from dasktune.tuner.queued import QueuedExperiment
+from dasktune.tuner.queued_driver import GIVEN_BACK
 
 
 @pytest.fixture
@@ -194,6 +199,103 @@ def test_only_the_first_killed_driver_in_a_row_is_replaced_at_once(queue, driver
         assert [pause() for _ in range(2)] == [0, 2]  # that driver has worked for a minute
     finally:
         runner.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("raise SystemExit(3)", "is queued again: its driver has ended with status 3"),
+        ("import os; os.kill(os.getpid(), 9)", "is queued again: its driver was killed by signal 9"),
+        (f"raise SystemExit({GIVEN_BACK})", "is queued again: another driver runs it"),
+    ],
+)
+def test_a_runner_says_how_a_driver_has_ended(queue, drivers, time, code, told):
+    submit(queue)
+    drivers.code = code
+    texts: list[str] = []
+    runner = QueueRunner(queue.storage, None, clock=time, on_change=lambda _, text: texts.append(text))
+    runner.step()
+    collect(runner)
+    assert texts == ["starts", told]
+
+
+def test_an_experiment_that_another_driver_runs_is_not_said_to_be_over(queue, drivers, time):
+    entry_id = submit(queue)
+    texts: list[str] = []
+    runner = QueueRunner(queue.storage, None, clock=time, on_change=lambda _, text: texts.append(text))
+    runner.step()
+    with LeaderLock(queue.entry(entry_id)):
+        collect(runner)
+    assert texts == ["starts", "is run by another driver"]
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_a_frozen_driver_does_not_keep_its_place(queue, drivers, time, caplog, over):
+    entry_id = submit(queue)
+    drivers.code = "input()"  # it takes no lock, and does not end
+    runner = QueueRunner(queue.storage, None, clock=time)
+    try:
+        runner.step()
+        if over:
+            queue.end(entry_id, QueueState.FINISHED)
+        runner.step()
+        time.now += 590.0
+        runner.step()
+        assert "frozen" not in caplog.text
+        time.now += 20.0
+        runner.step()
+        [process] = drivers.started
+        assert process.wait(timeout=60) == -signal.SIGKILL
+        assert "seems frozen, and is killed" in caplog.text
+    finally:
+        runner.close()
+
+
+def test_a_driver_that_holds_its_lock_again_is_not_frozen(queue, drivers, time, caplog):
+    entry_id = submit(queue)
+    drivers.code = "input()"  # until the runner closes its input
+    runner = QueueRunner(queue.storage, None, clock=time)
+    try:
+        for _ in range(3):
+            runner.step()
+            with LeaderLock(queue.entry(entry_id)):
+                runner.step()
+            runner.step()
+            time.now += 400.0
+        assert "frozen" not in caplog.text
+        [process] = drivers.started
+        assert process.poll() is None
+    finally:
+        runner.close()
+
+
+def test_a_driver_whose_machine_died_with_a_clock_ahead_is_replaced_after_a_ttl(queue, drivers, time):
+    entry_id = submit(queue)
+    drivers.code = "input()"  # until the runner closes its input
+    # Another machine, whose clock is a day ahead.
+    lock = LeaderLock(queue.entry(entry_id), ttl_s=30.0, machine="other")
+    runner = QueueRunner(queue.storage, None, clock=time)
+    with lock:
+        name = f"{entry_id}/{lease_name(lock.epoch)}"
+
+        def renew(number: int) -> None:
+            lease = LeaderLease.decode(queue.storage.read_bytes(name))
+            assert lease is not None
+            later = replace(lease, expires="2999-01-01T00:00:00+00:00", renewals=1000 + number)
+            queue.storage.write_bytes(name, later.encode())
+
+        for number in range(3):
+            renew(number)
+            assert not runner.step()
+            time.now += 29.0
+        assert not runner.step()
+        assert drivers.started == []
+        time.now += 2.0
+        try:
+            runner.step()
+            assert set(runner.drivers) == {entry_id}
+        finally:
+            runner.close()
 
 
 @pytest.mark.parametrize("until_empty", [True, False])

@@ -13,7 +13,8 @@ import fsspec
 import pytest
 
 import dasktune as tune
-from dasktune.errors import ConfigError, PreflightError, StorageError
+from dasktune.cluster.driver.executor import NoTrialStartsError
+from dasktune.errors import ClusterLost, ConfigError, PreflightError, StorageError
 from dasktune.sklearn.fits.search_experiment import InProcessTuner
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import read_journal
@@ -21,6 +22,7 @@ from dasktune.storage.journal.segments import segment_name
 from dasktune.storage.leader.leader_lease import lease_name
 from dasktune.storage.leader.leader_lock import LeaderLock
 from dasktune.storage.queue.experiment_queue import ExperimentQueue
+from dasktune.tuner import queued_driver
 from dasktune.tuner.queued_driver import GIVEN_BACK, DriverOrder, count_results, drive
 
 
@@ -142,6 +144,168 @@ def test_an_error_of_the_storage_that_may_pass_is_not_the_experiments_own(
     assert "cannot be stored" in experiment.reason
     assert run_driver(queue, experiment) == 0
     assert experiment.state == ("finished" if state == "queued" else "failed")
+
+
+class UnknownStoreError(Exception):
+    """An exception of a store's client of which dasktune knows nothing."""
+
+
+def fail_preflight(patch: pytest.MonkeyPatch, make: Any) -> None:
+    def fail(storage: Storage) -> None:
+        raise PreflightError("the results cannot be stored") from make()
+
+    patch.setattr("dasktune.cluster.checks.preflight.check_storage", fail)
+
+
+def test_an_experiment_fails_after_many_failures_of_an_unknown_kind(queue, monkeypatch):
+    experiment = submit(queue, Steps)
+    numbers = iter(range(100))
+    # The text differs each time, as those with the number of a request do.
+    fail_preflight(monkeypatch, lambda: UnknownStoreError(f"request {next(numbers)}"))
+    monkeypatch.setattr("dasktune.tuner.queued_driver.MOST_FAILURES", 3)
+    for _ in range(2):
+        assert run_driver(queue, experiment) == GIVEN_BACK
+        assert experiment.state == "queued"
+        # Another error in between changes nothing.
+        with monkeypatch.context() as patch:
+            fail_preflight(patch, lambda: OSError(errno.EIO, "503 Slow Down"))
+            assert run_driver(queue, experiment) == GIVEN_BACK
+    assert run_driver(queue, experiment) == 0
+    assert experiment.state == "failed"
+    assert "3 drivers have failed with this kind of error without a new result" in experiment.reason
+    assert "cannot be stored" in experiment.reason
+
+
+def http_error(name: str, **answer: Any) -> Exception:
+    """Return the exception of a store's client that is no OSError."""
+    error = type(name, (Exception,), {})()
+    vars(error).update(answer)
+    return error
+
+
+OUTAGES = {
+    "errno": lambda: OSError(errno.EIO, "503 Slow Down"),
+    "connection": lambda: ConnectionResetError(),
+    "name": lambda: http_error("EndpointConnectionError"),
+    "code": lambda: http_error("HttpError", code=503),
+    "response": lambda: http_error("ClientError", response={"ResponseMetadata": {"HTTPStatusCode": 429}}),
+}
+
+
+@pytest.mark.parametrize("make", OUTAGES.values(), ids=OUTAGES)
+def test_a_storage_that_is_away_for_long_is_waited_for(queue, monkeypatch, make):
+    experiment = submit(queue, Steps)
+    monkeypatch.setattr("dasktune.tuner.queued_driver.MOST_FAILURES", 2)
+    with monkeypatch.context() as patch:
+        fail_preflight(patch, make)
+        for _ in range(5):
+            assert run_driver(queue, experiment) == GIVEN_BACK
+    assert experiment.state == "queued"
+    assert run_driver(queue, experiment) == 0
+    assert experiment.state == "finished"
+
+
+@pytest.mark.parametrize(("error", "state"), [(ClusterLost, "queued"), (NoTrialStartsError, "failed")])
+def test_a_cluster_that_is_away_is_waited_for_and_one_that_starts_no_trial_is_not(
+    queue, monkeypatch, error, state
+):
+    class Failing(TunerInProcess):
+        def _fit(self, signals: Any) -> Any:
+            raise error("of the cluster")
+
+    monkeypatch.setattr("dasktune.tuner.queued_driver.Tuner", Failing)
+    monkeypatch.setattr("dasktune.tuner.queued_driver.MOST_FAILURES", 2)
+    experiment = submit(queue, Steps)
+    for _ in range(2):
+        run_driver(queue, experiment)
+    assert experiment.state == state
+    assert "of the cluster" in experiment.reason
+
+
+def test_code_of_the_user_that_ends_its_driver_again_and_again_fails(queue, tmp_path, monkeypatch):
+    monkeypatch.setattr("dasktune.tuner.queued_driver.MOST_FAILURES", 3)
+    gate = tmp_path / "gate"
+    gate.touch()
+    experiment = submit(queue, Interrupted, space={"gate": str(gate)})
+    closed = threading.Event()
+    closed.set()
+    for _ in range(5):  # the runner has ended these drivers
+        assert drive(DriverOrder(queue.storage, experiment.entry_id, None), closed) == GIVEN_BACK
+    assert [run_driver(queue, experiment) for _ in range(3)] == [GIVEN_BACK, GIVEN_BACK, 0]
+    assert experiment.state == "failed"
+    assert "KeyboardInterrupt" in experiment.reason
+
+
+@pytest.mark.parametrize(("code", "state"), [(143, "queued"), (1, "failed"), ("why", "failed")])
+def test_only_signals_may_end_the_drivers_of_an_experiment_again_and_again(queue, monkeypatch, code, state):
+    class Ended(TunerInProcess):
+        def _fit(self, signals: Any) -> Any:
+            raise SystemExit(code)
+
+    monkeypatch.setattr("dasktune.tuner.queued_driver.Tuner", Ended)
+    monkeypatch.setattr("dasktune.tuner.queued_driver.MOST_FAILURES", 2)
+    experiment = submit(queue, Steps)
+    for _ in range(2):
+        run_driver(queue, experiment)
+    assert experiment.state == state
+
+
+def test_an_experiment_whose_files_cannot_be_read_for_a_moment_says_so(queue, monkeypatch):
+    experiment = submit(queue, Steps)
+    with monkeypatch.context() as patch:
+
+        def fail(*_: Any) -> None:
+            raise StorageError("cannot read the queue") from OSError(errno.EIO, "busy")
+
+        patch.setattr(ExperimentQueue, "begin", fail)
+        assert run_driver(queue, experiment) == GIVEN_BACK
+    assert experiment.state == "queued"
+    assert "cannot read the queue" in experiment.reason
+    assert run_driver(queue, experiment) == 0
+
+
+def test_a_bug_of_the_queue_itself_ends_the_experiment_with_its_cause(queue, monkeypatch):
+    def fail(*_: Any) -> None:
+        raise RuntimeError("a bug")
+
+    experiment = submit(queue, Steps)
+    monkeypatch.setattr(ExperimentQueue, "begin", fail)
+    assert run_driver(queue, experiment) == 0
+    assert (experiment.state, experiment.reason) == ("failed", "RuntimeError: a bug")
+
+
+def test_a_driver_that_cannot_take_the_lead_says_why(queue, monkeypatch):
+    def fail(lock: LeaderLock) -> None:
+        raise StorageError("cannot take the lead")
+
+    experiment = submit(queue, Steps)
+    monkeypatch.setattr(LeaderLock, "acquire", fail)
+    assert run_driver(queue, experiment) == GIVEN_BACK
+    assert (experiment.state, experiment.reason) == ("queued", "StorageError: cannot take the lead")
+
+
+def test_a_reason_has_no_password(queue, monkeypatch):
+    experiment = submit(queue, Steps)
+    fail_preflight(monkeypatch, lambda: PermissionError())
+    monkeypatch.setattr(
+        "dasktune.tuner.queued_driver.pickle.loads", lambda _: pytest.fail("ftp://me:hunter2@host/x")
+    )
+    run_driver(queue, experiment)
+    assert experiment.state == "failed"
+    assert "ftp://***@host/x" in experiment.reason
+
+
+def test_an_experiment_that_ended_before_its_cancelling_was_seen_has_finished(queue, monkeypatch):
+    experiment = submit(queue, Steps)
+    asked = []
+
+    def after_the_run(queue: ExperimentQueue, entry_id: str) -> bool:
+        asked.append(entry_id)
+        return len(asked) > 1
+
+    monkeypatch.setattr(ExperimentQueue, "is_cancelled", after_the_run)
+    assert run_driver(queue, experiment) == 0
+    assert experiment.state == "finished"
 
 
 class Unreachable(tune.Trainable):
@@ -299,6 +463,71 @@ def test_a_directory_that_another_entry_has_reserved_is_not_used(queue, tmp_path
     assert free.path == f"{reserved}_2"
     assert fit(queue).name == "run_3"
     assert [one.name for one in reserved.iterdir()] == ["queued.txt"]
+
+
+@pytest.mark.parametrize("if_exists", ["error", "resume"])
+def test_a_plain_tuner_does_not_take_a_directory_that_an_entry_has_reserved(queue, tmp_path, if_exists):
+    reserved = tmp_path / "results" / "run"
+    reserved.mkdir(parents=True)
+    (reserved / "queued.txt").write_text("other")
+    with pytest.raises(StorageError, match="is reserved for entry 'other' of a queue"):
+        fit(queue, if_exists=if_exists)
+    assert [one.name for one in reserved.iterdir()] == ["queued.txt"]
+
+
+def test_a_plain_tuner_that_replaces_an_experiment_ends_its_reservation(queue, tmp_path, caplog):
+    gate = tmp_path / "gate"
+    gate.touch()
+    experiment = submit(queue, Interrupted, space={"gate": str(gate)})
+    assert run_driver(queue, experiment) == GIVEN_BACK
+    place = fit(queue, if_exists="replace")
+    assert str(place) == experiment.path
+    assert f"no longer belongs to entry {experiment.entry_id!r}" in caplog.text
+    gate.unlink()
+    assert run_driver(queue, experiment) == 0
+    assert experiment.state == "failed"
+    assert "belongs to no entry of a queue" in experiment.reason
+    assert len(tune.ExperimentAnalysis(place).trials[0].history) == 1
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_driver_resumes_no_experiment_that_was_replaced_while_it_was_read(
+    queue, tmp_path, monkeypatch, finished
+):
+    gate = tmp_path / "gate"
+    gate.touch()
+    experiment = submit(queue, Interrupted, space={"gate": str(gate)})
+    assert run_driver(queue, experiment) == GIVEN_BACK
+    if finished:
+        gate.unlink()
+        with monkeypatch.context() as patch:
+            patch.setattr(ExperimentQueue, "end", lambda *_: True)
+            assert run_driver(queue, experiment) == 0
+    restore = queued_driver.restore_experiment
+
+    def replace_before(storage: Storage, **options: Any) -> Any:
+        session = restore(storage, **options)
+        storage.remove("queued.txt")
+        return session
+
+    monkeypatch.setattr("dasktune.tuner.queued_driver.restore_experiment", replace_before)
+    assert run_driver(queue, experiment) == 0
+    assert experiment.state == "failed"
+    assert "belongs to no entry of a queue" in experiment.reason
+
+
+def test_a_driver_begins_no_experiment_where_its_reservation_was_ended(queue, monkeypatch):
+    experiment = submit(queue, Steps)
+    set_directory = ExperimentQueue.set_directory
+
+    def replace_before(queue: ExperimentQueue, entry_id: str, directory: str, resumed_at: int = -1) -> None:
+        set_directory(queue, entry_id, directory, resumed_at)
+        Storage(directory).remove("queued.txt")
+
+    monkeypatch.setattr(ExperimentQueue, "set_directory", replace_before)
+    assert run_driver(queue, experiment) == 0
+    assert experiment.state == "failed"
+    assert "belongs to no entry of a queue" in experiment.reason
 
 
 def test_a_driver_that_was_frozen_while_another_one_chose_the_directory_runs_nothing(queue, monkeypatch):

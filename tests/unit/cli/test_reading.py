@@ -9,8 +9,10 @@ import pickle
 import re
 
 import pytest
+from cli_fixtures import SPEC
 
 from dasktune.cli.experiment_overview import read_experiment
+from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.leader.leader_lock import LeaderLock
 
@@ -137,6 +139,26 @@ def test_show_tells_settings_the_best_trial_failures_and_how_to_go_on(path, resu
     assert f"trial       {best.trial_id}" in out
     assert "ValueError: lr" in out
     assert f"dasktune resume {path} SCRIPT_OR_MODULE:train --errored restart" in out
+
+
+def test_show_has_the_commands_of_users_with_who_issued_them(tmp_path, dasktune):
+    storage = Storage(tmp_path / "commanded")
+    store = ExperimentStore(storage)
+    store.create({**SPEC, "name": "commanded"})
+    store.begin()
+    store.append({"event": "TrialPauseRequested", "trial_id": "a", "reason": "", "time": 1.0})
+    store.append({"event": "TrialStopRequested", "trial_id": "b", "time": 2.0, "by": "ann@node7 (HTTP)\x1b"})
+    store.append({"event": "ShareRequested", "weight": 2.0, "priority": None, "time": "x", "by": "bob"})
+    for _ in range(19):
+        store.append({"event": "HoldRequested", "time": 3.0, "by": "carl"})
+    store.close()
+    code, out, err = dasktune("show", str(storage))
+    assert (code, err) == (0, "")
+    assert "Commands, the last 20 of 21" in out
+    assert "set share weight 2" in out
+    rows = json.loads(dasktune("show", str(storage), "--format", "json")[1])["commands"]
+    assert len(rows) == 20
+    assert rows[0] == {"time": "", "command": "set share weight 2", "by": "bob"}
 
 
 def test_show_as_json_has_the_same(path, results, dasktune):

@@ -62,11 +62,12 @@ class Controlled:
         config = {"metric": "loss", "mode": "min", "num_samples": 4, "seed": 0, **tune}
         clock = ManualClock()
         self.experiment = build_experiment(TuneConfig(**config), RunConfig(), SPACE)
+        self.store = store or MemoryStore()
         one_cpu = PlacementGroupFactory([{"CPU": 1}])
         self.runner = TrialRunner(
             self.experiment,
             Waking(endless, clock=clock, slots=2),
-            store=store or MemoryStore(),
+            store=self.store,
             clock=clock,
             resources_for=lambda config: one_cpu,
         )

@@ -6,11 +6,18 @@ import re
 from pathlib import Path
 
 from dasktune.control.exposition import METRICS, ExpositionCache, exposition
-from dasktune.runner.measurement import DECISIONS, RunMeasurement
+from dasktune.runner.measurement import DECISIONS, Durations, RunMeasurement
 from dasktune.trial.status import PublicStatus
 from dasktune.version import __version__
 
 OPERATIONS = Path(__file__).parents[3] / "docs/operations.md"
+
+
+def durations(*seconds: float) -> Durations:
+    found = Durations()
+    for one in seconds:
+        found.add(one)
+    return found
 
 
 def measurement(total_trials: int | None = 7) -> RunMeasurement:
@@ -25,6 +32,7 @@ def measurement(total_trials: int | None = 7) -> RunMeasurement:
         decisions=dict.fromkeys(DECISIONS.values(), 5),
         journal_records=12,
         journal_queue=6,
+        saving=durations(0.01, 0.02, 2.0, 1000.0),
         on_hold=True,
         loop_lag=0.25,
         seconds=0.001,
@@ -34,6 +42,15 @@ def measurement(total_trials: int | None = 7) -> RunMeasurement:
 def values(text: str) -> dict[str, float]:
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+#: Of the durations above: a limit belongs to its class, and each class has those before it.
+BUCKETS = {
+    "0.01": 1,
+    **dict.fromkeys(("0.03", "0.1", "0.3", "1"), 2),
+    **dict.fromkeys(("3", "10", "30", "100", "300"), 3),
+    "+Inf": 4,
+}
 
 
 def test_each_number_has_its_metric():
@@ -51,6 +68,9 @@ def test_each_number_has_its_metric():
         "dasktune_losses_total": 2.0,
         "dasktune_journal_records_total": 12.0,
         "dasktune_journal_queue_records": 6.0,
+        **{f'dasktune_checkpoint_write_seconds_bucket{{le="{le}"}}': n for le, n in BUCKETS.items()},
+        "dasktune_checkpoint_write_seconds_sum": 1002.03,
+        "dasktune_checkpoint_write_seconds_count": 4.0,
         "dasktune_hold": 1.0,
         "dasktune_loop_lag_seconds": 0.25,
         f'dasktune_build_info{{version="{__version__}"}}': 1.0,
@@ -65,6 +85,7 @@ def test_each_metric_has_a_type_and_a_help_before_its_samples():
     text = exposition(measurement())
     for metric in METRICS:
         head = f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind}\n{metric.name}"
+        assert text.count(f"# TYPE {metric.name} ") == 1
         assert head in text
     assert text.endswith("\n")
 

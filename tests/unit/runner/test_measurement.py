@@ -24,6 +24,7 @@ def test_a_run_is_measured_between_two_events():
     end = bench.runner.measure(loop_lag=0.5)
     assert end.trials == dict.fromkeys(PublicStatus, 0) | {PublicStatus.ERROR: 2}
     assert (end.results, end.saves, end.failures, end.losses, end.stopped_early) == (4, 2, 2, 0, 0)
+    assert (begin.saving.count, end.saving.count, end.saving.seconds) == (0, 2, 1.0)
     assert end.journal_records == len(bench.journal)
     assert (end.journal_queue, end.loop_lag, end.on_hold) == (0, 0.5, False)
 

@@ -18,6 +18,7 @@ from dasktune.trial.actions import (
 from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import (
     ErrorInfo,
+    HoldRequested,
     ResourcesGranted,
     ResultReported,
     StopRequested,
@@ -188,7 +189,7 @@ def test_what_a_newer_version_wrote_is_skipped_and_not_refused():
         "event": "StopRequested",
         "reason": "enough",
         "time": 1.0,
-        "by": "somebody",
+        "mood": "bad",
         "actions": [
             {"do": "EndExperiment", "reason": "enough", "politely": True},
             {"do": "PaintTrial", "colour": "red"},
@@ -215,3 +216,12 @@ def test_only_a_stop_at_once_says_so(at_once: bool):
     record = decode(encode(journal_record(TimePassed(time=1.0), [stop], None)))
     assert ("at_once" in record["actions"][0]) is at_once
     assert decode_actions(record) == [stop]
+
+
+def test_a_command_says_who_issued_it_and_older_journals_do_not():
+    event = HoldRequested(time=1.0, by="ann@node7")
+    record = journal_record(event, (), None)
+    assert record == {"event": "HoldRequested", "time": 1.0, "by": "ann@node7"}
+    assert decode_event(record) == event
+    assert "by" not in journal_record(HoldRequested(time=1.0), (), None)
+    assert decode_event({"event": "HoldRequested", "time": 1.0}) == HoldRequested(time=1.0)

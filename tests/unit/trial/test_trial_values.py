@@ -24,6 +24,17 @@ def test_a_checkpoint_record_survives_json(kind: CheckpointKind):
     assert "loss" not in repr(record)
 
 
+def test_a_checkpoint_record_may_say_how_long_it_took_to_write_it():
+    record = CheckpointRecord(path=PATH, index=3, iteration=7, seconds=0.25)
+    data = json.loads(json.dumps(record.to_json()))
+    assert CheckpointRecord.from_json(data).seconds == 0.25
+    # It says nothing about which checkpoint it is.
+    assert record == CheckpointRecord(path=PATH, index=3, iteration=7)
+    assert "seconds" not in CheckpointRecord(path=PATH, index=3, iteration=7).to_json()
+    for odd in ("0.25", True, -1, nan, 1e300, None):
+        assert CheckpointRecord.from_json({**data, "seconds": odd}).seconds is None
+
+
 def test_a_checkpoint_record_keeps_metrics_of_its_own():
     data = CheckpointRecord(path=PATH, index=3, iteration=1, metrics={"loss": 1}).to_json()
     record = CheckpointRecord.from_json(data)

@@ -12,7 +12,7 @@ import pytest
 
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.leader.leader_lock import LeaderLock
+from dasktune.storage.leader.leader_lock import LeaderLock, OtherDriverLeadsError
 from dasktune.storage.queue.experiment_queue import ExperimentQueue
 from dasktune.storage.queue.queue_state import MOST_DEATHS, QueueState
 
@@ -93,6 +93,30 @@ def test_each_order_of_two_drivers_and_their_deaths_gives_one_result(tmp_path):
         queue.storage.remove_tree()
 
 
+def test_a_queue_in_an_object_store_has_each_file_once(s3):
+    storage = s3.storage()
+    queue, other = ExperimentQueue(storage), ExperimentQueue(Storage(storage.url, s3.options()))
+    assert queue.statuses() == []
+    entry_id = submit(queue)
+    assert [one.state for one in other.statuses()] == [QueueState.QUEUED]
+    with LeaderLock(queue.entry(entry_id)) as lock:
+        with pytest.raises(OtherDriverLeadsError):
+            LeaderLock(other.entry(entry_id)).acquire()
+        assert other.status(entry_id).state is QueueState.RUNNING
+        assert queue.begin(entry_id, lock.epoch, 0)
+        queue.set_directory(entry_id, "first")
+        other.set_directory(entry_id, "second")
+        assert (queue.directory(entry_id), other.directory(entry_id)) == ("first", "first")
+        queue.give_back(entry_id, lock.epoch, "the cluster is away")
+        assert queue.add_failure(entry_id, lock.epoch, "kind", 0) == 1
+    assert other.status(entry_id).reason == "the cluster is away"
+    other.cancel(entry_id)
+    assert queue.is_cancelled(entry_id)
+    assert queue.end(entry_id, QueueState.FINISHED)
+    assert not other.end(entry_id, QueueState.FAILED, "too late")
+    assert other.status(entry_id).state is QueueState.FINISHED
+
+
 def test_a_submission_that_died_before_its_last_write_is_not_in_the_queue(queue):
     entry_id = submit(queue)
     queue.storage.remove(f"{entry_id}/entry.json")
@@ -116,6 +140,17 @@ def test_a_cancelled_experiment_does_not_begin_again(queue):
     queue.cancel(entry_id)
     assert not queue.begin(entry_id, 1, 0)
     assert queue.status(entry_id).state is QueueState.CANCELLED
+
+
+def test_the_queue_says_who_has_cancelled_an_experiment_if_that_is_known(queue):
+    entry_id = submit(queue)
+    assert queue.cancelled_by(entry_id) == ""
+    queue.cancel(entry_id, "ann@node7")
+    queue.cancel(entry_id, "bob@node8")
+    assert queue.cancelled_by(entry_id) == "ann@node7"
+    for content in (b"", b"{}", b'{"by": 3}'):
+        queue.storage.write_bytes(f"{entry_id}/cancel.json", content)
+        assert queue.cancelled_by(entry_id) == ""
 
 
 def test_the_first_end_stands(queue):
@@ -155,6 +190,17 @@ def test_an_orderly_end_is_no_death_and_says_why(queue):
         assert queue.begin(entry_id, epoch, 0)
         queue.give_back(entry_id, epoch, "the cluster is away")
     assert queue.status(entry_id).reason == "the cluster is away"
+
+
+def test_failures_of_one_kind_count_until_there_is_a_new_result(queue):
+    entry_id = submit(queue)
+    kinds = [("a", 0), ("b", 0), ("a", 0), ("a", 7), ("a", None), ("a", 7)]
+    counts = [queue.add_failure(entry_id, n, kind, results) for n, (kind, results) in enumerate(kinds)]
+    assert counts == [1, 1, 2, 1, 1, 2]
+    # A repeated write counts once, and a damaged record not at all.
+    assert queue.add_failure(entry_id, 5, "a", 7) == 2
+    queue.storage.write_bytes(f"{entry_id}/failures/000000003.json", b"")
+    assert queue.add_failure(entry_id, 6, "a", 7) == 2
 
 
 @pytest.mark.parametrize("name", ["entry.json", "end.json", "directory.json"])

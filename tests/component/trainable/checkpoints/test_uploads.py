@@ -112,6 +112,7 @@ def test_user_code_goes_on_while_its_checkpoint_is_uploaded(gate):
     store = CheckpointStore(driver.run.spec.storage)
     assert store.load(record).to_dict() == {"step": 1}
     assert record.metrics["step"] == 1
+    assert record.seconds > 0
     go_on.set()
     assert isinstance(driver.end(), Ended)
 

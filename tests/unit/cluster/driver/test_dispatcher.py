@@ -1,4 +1,4 @@
-"""An unexpected error in the driver's background tasks."""
+"""Notices of workers without trials, and an unexpected error in the driver's background tasks."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from dasktune.cluster.driver.dispatcher import DispatcherSettings, TrialDispatcher
 from dasktune.cluster.driver.trial_run import Reservation, TrialRun
 from dasktune.cluster.protocol.payload import Payload
+from dasktune.cluster.protocol.wire_messages import WorkerNoticed
 from dasktune.placement import PlacedBundle, Placement
 from dasktune.trial.resources import PlacementGroupFactory
 
@@ -22,23 +25,56 @@ class Broken:
         raise RuntimeError("a bug")
 
 
+def made(**calls: Any) -> TrialDispatcher:
+    client: Any = Broken()
+    others = ("emit", "on_failure", "on_crash", "on_share", "on_notice")
+    return TrialDispatcher(
+        client,
+        DispatcherSettings(name="x"),
+        payload=Payload(blob=b""),
+        now=lambda: 0.0,
+        release=lambda run: True,
+        **{**dict.fromkeys(others, print), **calls},
+    )
+
+
+def test_a_notice_of_a_worker_without_trials_is_logged_once_and_ends_a_minute_after_its_time(
+    caplog: pytest.LogCaptureFixture,
+):
+    told: list[tuple[str, float]] = []
+    now = 1000.0
+
+    async def work() -> None:
+        nonlocal now
+        asyncio.get_running_loop().time = lambda: now  # type: ignore[method-assign]
+        dispatcher = made(on_notice=lambda address, seconds: told.append((address, seconds)))
+        noticed = WorkerNoticed("tcp://unknown:1", 5.0, "spot\x1b[31m\nend").encode()
+        for _ in range(3):
+            dispatcher._on_notification((0.0, noticed))
+        assert dispatcher._has_notice("tcp://unknown:1")
+        assert not dispatcher._has_notice("tcp://other:1")
+        now += 64.0  # its end may come late
+        assert dispatcher._has_notice("tcp://unknown:1")
+        now += 2.0
+        assert not dispatcher._has_notice("tcp://unknown:1")
+        dispatcher._on_notification((0.0, noticed))
+        assert dispatcher._has_notice("tcp://unknown:1")
+        # A worker that starts at the address of a lost one has no notice.
+        dispatcher.mark_lost("tcp://unknown:1", "it died")
+        assert not dispatcher._has_notice("tcp://unknown:1")
+
+    asyncio.run(work())
+    assert told == [("tcp://unknown:1", 5.0)] * 4
+    texts = [one.message for one in caplog.records]
+    assert len(texts) == 2
+    assert "worker tcp://unknown:1 ends in 5 s (spot?[31m end)" in texts[0]
+
+
 def test_an_unexpected_error_of_a_background_task_is_reported():
     crashes: list[BaseException] = []
 
     async def work() -> None:
-        client: Any = Broken()
-        dispatcher = TrialDispatcher(
-            client,
-            DispatcherSettings(name="x"),
-            payload=Payload(blob=b""),
-            now=lambda: 0.0,
-            emit=print,
-            release=lambda run: True,
-            on_failure=print,
-            on_crash=crashes.append,
-            on_share=print,
-            on_notice=print,
-        )
+        dispatcher = made(on_crash=crashes.append)
         spec: Any = SimpleNamespace(checkpoint=None)
         run = TrialRun(trial_id="a", incarnation=1, key="k", spec=spec, config=b"")
         bundle = PlacedBundle(address="tcp://a:1", resources={"CPU": 1}, declared={})

@@ -19,11 +19,13 @@ class Commander:
 
     def __init__(self):
         self.calls = []
+        self.issuers = []
         self.future = Future()
 
     def __getattr__(self, name):
-        def command(*arguments):
+        def command(*arguments, by):
             self.calls.append((name, *arguments))
+            self.issuers.append(by)
             return self.future
 
         return command
@@ -70,6 +72,7 @@ def test_a_button_does_nothing_until_it_is_confirmed(label, call):
     assert "<" not in bar.told
     bar.press("Confirm")
     assert bar.commander.calls == [call]
+    assert bar.commander.issuers == ["viewer of the dashboard at an unknown address"]
     bar.commander.future.set_result(SimpleNamespace(message="<b>done</b>"))
     bar.hear()
     assert bar.told == "&lt;b&gt;done&lt;/b&gt;"

@@ -201,6 +201,21 @@ def test_nothing_is_seen_from_a_held_message_on_until_it_is_released():
     assert [seq for seq, _ in outbox.collect(5, 5)] == [6]
 
 
+def test_a_message_may_take_the_place_of_a_held_one_that_is_released():
+    outbox = Outbox(quiet, max_bytes=100)
+    put(outbox)
+    put(outbox, held=True)
+    put_bytes(outbox, 1)
+    assert [seq for seq, _ in outbox.collect(0, 0)] == [1]
+    outbox.collect(1, 1)  # the first message is gone
+    outbox.release(Reported(seq=2, metrics={"blob": bytes(1000)}))
+    second, third = collected(outbox, 1, 1)
+    assert (second.seq, len(second.metrics["blob"]), third.seq) == (2, 1000, 3)
+    # The size of the outbox is that of its messages.
+    outbox.collect(3, 3)
+    assert outbox._bytes == 0
+
+
 def test_the_bell_rings_for_what_is_held_when_it_is_released():
     rings = []
     outbox = Outbox(rings.append)

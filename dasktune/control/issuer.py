@@ -1,0 +1,100 @@
+"""Who issues a command: what a client says of itself, and what the transport knows of it.
+
+A client names its user and host. This is for the journal only, and proves nothing: a client with
+the token may write any name. The system knows more of a connection on one machine: the user whose
+process has opened it.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote
+
+from dasktune.text.formatting import one_line
+
+if TYPE_CHECKING:
+    from tornado.httputil import HTTPServerRequest
+
+__all__ = ["HEADER", "issuer_of_request", "this_user", "user_header"]
+
+#: The header of a request with the user and the host of the client, percent-encoded in UTF-8.
+HEADER: Final = "Dasktune-User"
+#: Longest name of a client, in columns.
+_LONGEST: Final = 100
+#: The kernel's table of connections over IPv4.
+_CONNECTIONS: Final = Path("/proc/net/tcp")
+#: Most bytes that are read of it: a command must not wait for a table of a million connections.
+_MOST_BYTES: Final = 4 << 20
+
+
+def this_user() -> str:
+    """Return the user and the host of this process, such as ``"ann@node7"``."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError, ImportError):  # the user has no name, as in many containers
+        user = f"uid {os.getuid()}" if hasattr(os, "getuid") else "unknown"
+    return one_line(f"{user}@{platform.node() or 'unknown'}", _LONGEST)
+
+
+def user_header() -> str:
+    """Return the value of the header `HEADER` for requests of this process."""
+    return quote(this_user(), safe="@ ")
+
+
+def issuer_of_request(request: HTTPServerRequest, hide: Callable[[str], str]) -> str:
+    """Return who has sent a request, for the journal.
+
+    Parameters
+    ----------
+    request : HTTPServerRequest
+        The request.
+    hide : callable
+        Returns a text without secrets.
+    """
+    # Secrets are hidden before the text is cut, which would leave a part of them.
+    given = hide(one_line(unquote(request.headers.get(HEADER, ""), errors="replace")))
+    name = one_line(given, _LONGEST)
+    user = _user_of_connection(request)
+    return f"{name or 'unnamed client'} (HTTP{user and ', '}{user})"
+
+
+def _user_of_connection(request: HTTPServerRequest) -> str:
+    """Return the user whose process on this machine has opened a connection; empty if unknown."""
+    connection: Any = request.connection
+    try:
+        peer, here = (connection.stream.socket.getpeername(), connection.stream.socket.getsockname())
+        uid = _uid_of(peer[:2], here[:2], _CONNECTIONS)
+    except (OSError, AttributeError, ValueError, IndexError):  # another system, or it has ended
+        return ""
+    if uid is None:
+        return ""
+    with suppress(KeyError, ImportError):
+        import pwd
+
+        return one_line(f"user {pwd.getpwuid(uid).pw_name}", _LONGEST)
+    return f"uid {uid}"
+
+
+def _uid_of(near: tuple[str, int], far: tuple[str, int], table: Path) -> int | None:
+    """Return the user who owns the end `near` of a connection to `far`; None if it is not here."""
+    pair = [_address_in_table(near), _address_in_table(far)]
+    with open(table, encoding="ascii") as file:
+        for line in file.read(_MOST_BYTES).splitlines()[1:]:
+            fields = line.split()
+            if fields[1:3] == pair:
+                return int(fields[7])
+    return None
+
+
+def _address_in_table(address: tuple[str, int]) -> str:
+    # The kernel writes the address as a number in the machine's byte order.
+    number = int.from_bytes(socket.inet_aton(address[0]), byteorder=sys.byteorder)
+    return f"{number:08X}:{address[1]:04X}"

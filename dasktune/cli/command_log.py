@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from dasktune.text.formatting import one_line
+from dasktune.trial.metrics import number
 
 __all__ = ["CommandLog"]
 
@@ -57,9 +58,9 @@ class CommandLog:
         self.total += 1
         # The values of a share and the ID of a trial; any program may have written the journal.
         values = [
-            f"{key} {record[key]:g}"
+            f"{key} {value:g}"
             for key in ("weight", "priority", "yields_after")
-            if isinstance(record.get(key), int | float)
+            if (value := number(record.get(key))) is not None
         ]
         words = [name, str(record.get("trial_id") or ""), " ".join(values)]
         command = one_line(" ".join(word for word in words if word))

@@ -23,12 +23,13 @@ from dasktune.text.formatting import one_line
 if TYPE_CHECKING:
     from tornado.httputil import HTTPServerRequest
 
-__all__ = ["HEADER", "issuer_of_request", "this_user", "user_header"]
+__all__ = ["HEADER", "issuer_of_request", "name_as_given", "this_user", "user_header"]
 
 #: The header of a request with the user and the host of the client, percent-encoded in UTF-8.
 HEADER: Final = "Dasktune-User"
 #: Longest name of a client, in columns.
 _LONGEST: Final = 100
+_BRACKETS: Final = str.maketrans("()", "[]")
 #: The kernel's table of connections over IPv4.
 _CONNECTIONS: Final = Path("/proc/net/tcp")
 #: Most bytes that are read of it: a command must not wait for a table of a million connections.
@@ -49,6 +50,24 @@ def user_header() -> str:
     return quote(this_user(), safe="@ ")
 
 
+def name_as_given(text: str) -> str:
+    """Return the name that a client gives of itself, as one short line.
+
+    Parentheses become brackets: what is in parentheses after the name comes from the driver.
+
+    Parameters
+    ----------
+    text : str
+        The name; empty if the client has given none.
+
+    Examples
+    --------
+    >>> name_as_given("ann@node7"), name_as_given("ann (HTTP, user ann)"), name_as_given("")
+    ('ann@node7', 'ann [HTTP, user ann]', 'unnamed client')
+    """
+    return one_line(text.translate(_BRACKETS), _LONGEST) or "unnamed client"
+
+
 def issuer_of_request(request: HTTPServerRequest, hide: Callable[[str], str]) -> str:
     """Return who has sent a request, for the journal.
 
@@ -61,9 +80,8 @@ def issuer_of_request(request: HTTPServerRequest, hide: Callable[[str], str]) ->
     """
     # Secrets are hidden before the text is cut, which would leave a part of them.
     given = hide(one_line(unquote(request.headers.get(HEADER, ""), errors="replace")))
-    name = one_line(given, _LONGEST)
     user = _user_of_connection(request)
-    return f"{name or 'unnamed client'} (HTTP{user and ', '}{user})"
+    return f"{name_as_given(given)} (HTTP{user and ', '}{user})"
 
 
 def _user_of_connection(request: HTTPServerRequest) -> str:
@@ -84,13 +102,16 @@ def _user_of_connection(request: HTTPServerRequest) -> str:
 
 
 def _uid_of(near: tuple[str, int], far: tuple[str, int], table: Path) -> int | None:
-    """Return the user who owns the end `near` of a connection to `far`; None if it is not here."""
+    """Return the user who owns the end `near` of a connection to `far`; None if that is unknown.
+
+    If the process has closed its end already, the kernel shows user 0 and no inode.
+    """
     pair = [_address_in_table(near), _address_in_table(far)]
     with open(table, encoding="ascii") as file:
-        for line in file.read(_MOST_BYTES).splitlines()[1:]:
-            fields = line.split()
-            if fields[1:3] == pair:
-                return int(fields[7])
+        *lines, _ = file.read(_MOST_BYTES).split("\n")  # the last line may be cut
+    for fields in map(str.split, lines[1:]):
+        if fields[1:3] == pair:
+            return int(fields[7]) if int(fields[9]) else None
     return None
 
 

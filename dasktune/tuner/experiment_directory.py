@@ -14,6 +14,10 @@
 # - A directory is reserved for an entry of a queue, and another driver gets its lock before the
 #   entry's driver does. Only `if_exists="replace"` takes the reservation away, and it does so under
 #   the lock. The entry's driver looks at the reservation again when it holds the lock.
+# - An entry reserves a directory while another driver begins there. That driver takes the lock
+#   before it looks for a reservation, and the entry reserves before it looks for a lock. So at
+#   least one of them sees the other and leaves: the entry gives its reservation up, the other
+#   driver ends.
 
 from __future__ import annotations
 
@@ -46,6 +50,7 @@ __all__ = [
     "has_experiment",
     "queued_owner",
     "remove_experiment",
+    "reserve_for_entry",
     "reserved_directory",
     "set_queued_owner",
 ]
@@ -170,6 +175,24 @@ def set_queued_owner(storage: Storage, entry_id: str, *, replaces: bool = False)
         with suppress(FileExistsError):
             storage.claim(_OWNER_FILE, entry_id.encode())
     return queued_owner(storage) == entry_id
+
+
+def reserve_for_entry(storage: Storage, entry_id: str) -> bool:
+    """Reserve a directory for an entry of a queue, and return whether it is reserved.
+
+    It is not if another entry owns it, or if another driver runs or has begun an experiment there.
+
+    Parameters
+    ----------
+    storage, entry_id
+        As for :func:`set_queued_owner`.
+    """
+    if current_leader(storage) is not None or not set_queued_owner(storage, entry_id):
+        return False
+    if current_leader(storage) is None and not can_resume(storage):
+        return True
+    storage.remove(_OWNER_FILE)
+    return False
 
 
 def check_queued_owner(storage: Storage, entry_id: str) -> None:

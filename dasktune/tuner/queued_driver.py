@@ -23,6 +23,7 @@ from typing import Any, Final
 from dasktune.cluster.driver.executor import NoTrialStartsError
 from dasktune.config import RunConfig
 from dasktune.config.resume_config import ResumeConfig
+from dasktune.control.issuer import name_as_given
 from dasktune.errors import (
     ClusterError,
     ConfigError,
@@ -54,6 +55,8 @@ from dasktune.tuner.experiment_directory import (
     can_resume,
     check_queued_owner,
     free_names,
+    queued_owner,
+    reserve_for_entry,
     reserved_directory,
     set_queued_owner,
 )
@@ -302,7 +305,7 @@ def _fit(
                 return
             with suppress(Exception):  # the storage is away: look again
                 if queue.is_cancelled(entry_id):
-                    by = f"{queue.cancelled_by(entry_id) or 'unnamed client'} (queue)"
+                    by = f"{name_as_given(queue.cancelled_by(entry_id))} (queue)"
                     wait_for_runner(tuner, ended).stop_soon(_CANCELLED, by=by)
                     return
 
@@ -345,8 +348,8 @@ def _placed(queue: ExperimentQueue, entry_id: str, config: RunConfig) -> RunConf
     if config.if_exists == "new":
         for name in free_names(config, wanted, entry_id):
             config = replace(config, name=name)
-            if set_queued_owner(_directory(config), entry_id):
-                break  # else another entry was faster
+            if reserve_for_entry(_directory(config), entry_id):
+                break  # else another entry or driver was faster
     elif config.if_exists == "replace":
         with reserved_directory(config, wanted, lambda: None) as (_, storage, _):
             set_queued_owner(storage, entry_id, replaces=True)  # the old experiment is deleted
@@ -357,18 +360,23 @@ def _placed(queue: ExperimentQueue, entry_id: str, config: RunConfig) -> RunConf
         resumed_at = sum(1 for _ in read_journal(storage))
         set_queued_owner(storage, entry_id, replaces=True)
     else:
-        if can_resume(_directory(config)):
-            raise StorageError(
-                f"{_directory(config)} has an experiment already, and if_exists='error' is set"
-            )
-        set_queued_owner(_directory(config), entry_id)
-        check_queued_owner(_directory(config), entry_id)
+        _reserve_new(_directory(config), entry_id)
     url = _directory(config).url
     queue.set_directory(entry_id, url, resumed_at)
     if queue.directory(entry_id) != url:
         # This driver was frozen, and the next one has chosen another directory.
         raise OtherDriverLeadsError(f"another driver runs {entry_id} in {queue.directory(entry_id)}")
     return config
+
+
+def _reserve_new(storage: Storage, entry_id: str) -> None:
+    """Reserve the directory of a new experiment for an entry of the queue."""
+    if can_resume(storage):
+        raise StorageError(f"{storage} has an experiment already, and if_exists='error' is set")
+    if not reserve_for_entry(storage, entry_id):
+        if queued_owner(storage):
+            check_queued_owner(storage, entry_id)
+        raise OtherDriverLeadsError(f"another driver begins an experiment in {storage}")
 
 
 def _directory(config: RunConfig) -> Storage:

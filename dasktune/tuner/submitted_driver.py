@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from dasktune.config.resume_config import ResumeConfig
+from dasktune.control.issuer import name_as_given
 from dasktune.errors import ControlError, StorageError
 from dasktune.registry import offer_envs
 from dasktune.storage.experiment.bundled_files import with_initial_checkpoint
@@ -32,7 +33,6 @@ from dasktune.storage.experiment.experiment_store import check_no_leftovers
 from dasktune.storage.experiment.tuner_json import SETUP_FILE
 from dasktune.storage.fs.probe import remove_if_empty
 from dasktune.storage.fs.storage import Storage
-from dasktune.text.formatting import one_line
 from dasktune.tuner.raise_trial_error import raise_first_error
 from dasktune.tuner.restore import RestoredExperiment, restore_experiment
 from dasktune.tuner.result_grid import ResultGrid
@@ -44,8 +44,6 @@ __all__ = ["ISSUED_BY", "SubmittedOrigin", "restored_session", "run_driver", "wa
 
 logger = logging.getLogger(__name__)
 
-#: Longest name of a client, in columns.
-_LONGEST_NAME: Final = 100
 #: The name of a call of which the first two arguments are who issues a command, and its name.
 ISSUED_BY: Final = "issued_by"
 
@@ -163,7 +161,7 @@ def _fit(tuner: Tuner) -> ResultGrid:
 
 def _sent_by(name: str) -> str:
     """Return the issuer of a command that came over the cluster, which knows no users."""
-    return f"{one_line(name, _LONGEST_NAME) or 'unnamed client'} (Dask)"
+    return f"{name_as_given(name)} (Dask)"
 
 
 def restored_session(

@@ -252,8 +252,10 @@ class ExperimentQueue:
         """Return who has cancelled an experiment; empty if that is not known."""
         try:
             by = (self._read(entry_id, "cancel.json") or {}).get("by")
-        except StorageError:  # it is cancelled all the same
-            return ""
+        except StorageError as error:
+            if may_pass(error):
+                raise
+            by = ""  # the file alone cancels the experiment, whatever it contains
         return by if isinstance(by, str) else ""
 
     def is_cancelled(self, entry_id: str) -> bool:

@@ -566,6 +566,7 @@ def test_the_journal_says_who_issued_each_command(journaled: Controlled):
         ("ann%40node%C3%BC", "ann@nodeü"),
         ("a%0Ab%1B%5B31m", "a b?[31m"),
         (f"a%20{TOKEN}", "a ***"),
+        ("root (HTTP, user root)", "root [HTTP, user root]"),
         ("x" * 90 + TOKEN, "x" * 90 + "***"),
         ("x" * 300, "x" * 99 + "…"),
     ],

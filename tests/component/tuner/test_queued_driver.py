@@ -22,7 +22,7 @@ from dasktune.storage.journal.segments import segment_name
 from dasktune.storage.leader.leader_lease import lease_name
 from dasktune.storage.leader.leader_lock import LeaderLock
 from dasktune.storage.queue.experiment_queue import ExperimentQueue
-from dasktune.tuner import queued_driver
+from dasktune.tuner import experiment_directory, queued_driver
 from dasktune.tuner.queued_driver import GIVEN_BACK, DriverOrder, count_results, drive
 
 
@@ -473,6 +473,60 @@ def test_a_plain_tuner_does_not_take_a_directory_that_an_entry_has_reserved(queu
     with pytest.raises(StorageError, match="is reserved for entry 'other' of a queue"):
         fit(queue, if_exists=if_exists)
     assert [one.name for one in reserved.iterdir()] == ["queued.txt"]
+
+
+@pytest.mark.parametrize("if_exists", ["error", "resume"])
+def test_an_entry_does_not_take_the_experiment_of_a_driver_that_begins_meanwhile(
+    queue, monkeypatch, if_exists
+):
+    experiment = submit(queue, Steps, if_exists=if_exists)
+    opened = TunerInProcess._open_environment
+    states = []
+
+    def open_later(tuner: Any, *args: Any) -> Any:
+        # A plain tuner has the lock of its directory, and connects to its cluster.
+        assert run_driver(queue, experiment) == GIVEN_BACK
+        states.append((experiment.state, experiment.path))
+        return opened(tuner, *args)
+
+    monkeypatch.setattr(TunerInProcess, "_open_environment", open_later)
+    place = fit(queue, if_exists=if_exists)
+    monkeypatch.setattr(TunerInProcess, "_open_environment", opened)
+    assert states == [("queued", None)]
+    assert not (place / "queued.txt").exists()
+    assert run_driver(queue, experiment) == 0
+    if if_exists == "error":
+        assert experiment.state == "failed"
+        assert "has an experiment already" in experiment.reason
+    else:
+        assert experiment.state == "finished"
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+@pytest.mark.parametrize("if_exists", ["error", "new"])
+def test_an_entry_gives_up_its_reservation_if_another_driver_was_faster(
+    queue, tmp_path, monkeypatch, if_exists, is_over
+):
+    experiment = submit(queue, Steps, if_exists=if_exists)
+    place = Storage(str(tmp_path / "results" / "run"))
+    lock, set_owner = LeaderLock(place), experiment_directory.set_queued_owner
+
+    def begin_before(storage: Storage, entry_id: str, **options: Any) -> bool:
+        if storage.url == place.url and not place.exists("leader"):
+            fit(queue) if is_over else lock.acquire()
+        return set_owner(storage, entry_id, **options)
+
+    monkeypatch.setattr(experiment_directory, "set_queued_owner", begin_before)
+    assert run_driver(queue, experiment) == (0 if if_exists == "new" else GIVEN_BACK)
+    assert not place.exists("queued.txt")
+    if not is_over:
+        lock.close()
+    if if_exists == "new":
+        assert experiment.state == "finished"
+        assert Path(experiment.path).name == "run_2"
+    else:
+        assert experiment.state == "queued"
+        assert "another driver begins an experiment" in experiment.reason
 
 
 def test_a_plain_tuner_that_replaces_an_experiment_ends_its_reservation(queue, tmp_path, caplog):

@@ -149,8 +149,10 @@ def test_show_has_the_commands_of_users_with_who_issued_them(tmp_path, dasktune)
     store.append({"event": "TrialPauseRequested", "trial_id": "a", "reason": "", "time": 1.0})
     store.append({"event": "TrialStopRequested", "trial_id": "b", "time": 2.0, "by": "ann@node7 (HTTP)\x1b"})
     store.append({"event": "ShareRequested", "weight": 2.0, "priority": None, "time": "x", "by": "bob"})
-    for _ in range(19):
+    for _ in range(18):
         store.append({"event": "HoldRequested", "time": 3.0, "by": "carl"})
+    # Any program may have written the journal.
+    store.append({"event": "ShareRequested", "weight": 10**400, "time": 10**400, "by": "eve"})
     store.close()
     code, out, err = dasktune("show", str(storage))
     assert (code, err) == (0, "")
@@ -159,6 +161,7 @@ def test_show_has_the_commands_of_users_with_who_issued_them(tmp_path, dasktune)
     rows = json.loads(dasktune("show", str(storage), "--format", "json")[1])["commands"]
     assert len(rows) == 20
     assert rows[0] == {"time": "", "command": "set share weight 2", "by": "bob"}
+    assert rows[-1] == {"time": "", "command": "set share weight inf", "by": "eve"}
 
 
 def test_show_as_json_has_the_same(path, results, dasktune):

@@ -134,6 +134,14 @@ def test_an_experiment_runs_while_a_driver_holds_its_lock(queue):
     assert queue.status(entry_id).state is QueueState.CANCELLED
 
 
+def test_a_damaged_file_of_a_cancelling_has_no_issuer(queue):
+    entry_id = submit(queue)
+    assert queue.cancelled_by(entry_id) == ""
+    queue.storage.write_bytes(f"{entry_id}/cancel.json", b'{"by": "an')
+    assert queue.cancelled_by(entry_id) == ""
+    assert queue.is_cancelled(entry_id)
+
+
 def test_a_cancelled_experiment_does_not_begin_again(queue):
     entry_id = submit(queue)
     queue.cancel(entry_id)

@@ -247,6 +247,34 @@ def test_a_child_outlives_sigterm_and_what_it_forks_does_not(make: Make, tmp_pat
     child.stop()
 
 
+def fork_and_terminate(config: dict[str, Any]) -> None:
+    import multiprocessing
+    import time
+
+    context = multiprocessing.get_context("fork")
+    codes = []
+    for _ in range(3):
+        forked = context.Process(target=time.sleep, args=(600,))
+        forked.start()
+        # Probably before the fork has run any Python code.
+        forked.terminate()
+        forked.join(PATIENCE)
+        codes.append(forked.exitcode)
+        forked.kill()
+    tune.report({"codes": codes, "blocked": signal.pthread_sigmask(signal.SIG_BLOCK, ()) != set()})
+
+
+def test_a_fork_that_is_terminated_at_once_ends(make: Make) -> None:
+    child = make(fork_and_terminate)
+    results: list[Reported] = []
+    while not results:
+        results.extend(one for one in messages(child) if isinstance(one, Reported))
+    [result] = results
+    assert result.metrics["codes"] == [-signal.SIGTERM] * 3
+    assert result.metrics["blocked"] is False
+    child.stop()
+
+
 def test_a_killed_guard_holds_up_no_end(make: Make, tmp_path: Path) -> None:
     child = make(outlive)
     assert isinstance(messages(child)[0], Started)

@@ -179,7 +179,7 @@ def test_a_child_that_dies_in_the_middle_of_a_message_does_not_hold_up_its_worke
 
 #: Starts a child whose trial forks and waits, and waits, too. Takes a directory.
 WORKER = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 import cloudpickle
 from dasktune.isolation.process import ChildProcess
@@ -201,18 +201,30 @@ payload = ChildPayload(
     code=cloudpickle.dumps({"trainable": train}), config=cloudpickle.dumps({"config": {"place": place}})
 )
 child.post(RunTrial(spec=make_spec(Path(place)), payload=payload))
+# A thread of the worker may fork, too, and that process may live longer.
+other = os.fork()
+if other:
+    print(other, flush=True)
 time.sleep(600)
 """
 
 
 def test_what_user_code_has_forked_dies_with_a_killed_worker(tmp_path: Path) -> None:
     kit = str(Path(process_run_kit.__file__).parent)
-    with subprocess.Popen([sys.executable, "-c", WORKER, str(tmp_path), kit]) as worker:
-        wait_until((tmp_path / "pid").exists)
-        forked = int((tmp_path / "pid").read_text())
-        assert psutil.pid_exists(forked)
-        worker.kill()
-    wait_until(lambda: not psutil.pid_exists(forked) or psutil.Process(forked).status() == "zombie")
+    command = [sys.executable, "-c", WORKER, str(tmp_path), kit]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        other = int(worker.stdout.readline())
+        try:
+            wait_until((tmp_path / "pid").exists)
+            forked = int((tmp_path / "pid").read_text())
+            assert psutil.pid_exists(forked)
+            worker.kill()
+            wait_until(lambda: not psutil.pid_exists(forked) or psutil.Process(forked).status() == "zombie")
+            assert psutil.pid_exists(other)
+        finally:
+            worker.kill()
+            os.kill(other, signal.SIGKILL)
 
 
 def outlive(config: dict[str, Any]) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 from distributed.core import Status
 
 from dasktune.cluster.worker.agent_link import CommAgentLink, _Channel, serve_agent
-from dasktune.isolation.rank_group import AgentLost
-from dasktune.isolation.rank_messages import HoldPort, KillRanks
+from dasktune.isolation.rank_messages import AgentLost, HoldPort, KillRanks
 
 FORGOTTEN = {"trial": SimpleNamespace(is_forgotten=True)}
 

@@ -172,6 +172,10 @@ class CommAgentLink:
             return
         for address in addresses:
             if address == self._worker.address:
+                if self._plugin.ranks_op not in self._worker.handlers:
+                    # The plugin's teardown, which ends the agents, has begun.
+                    receive(address, AgentLost(address, "the worker is closing"))
+                    continue
                 own = partial(receive, address)
                 self._channels[address] = _OwnAgent(self._worker, self._plugin, self._actor, own)
                 continue

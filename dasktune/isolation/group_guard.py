@@ -9,9 +9,9 @@ from typing import IO, Final
 
 __all__ = ["GroupGuard"]
 
-#: Waits for a line or the end of its input. The worker writes a line; only its death ends the input
-#: without one. The guard has no part in signals that a batch system sends to all processes.
-_PROGRAM: Final = 'trap "" TERM INT HUP USR1 USR2; read -r line || kill -KILL "-$1"'
+#: Waits for the end of its input, which the worker's death ends; nothing is ever written to it. The
+#: guard has no part in signals that a batch system sends to all processes.
+_PROGRAM: Final = 'trap "" TERM INT HUP USR1 USR2; read -r line; kill -KILL "-$1"'
 
 #: This process's ends of the inputs of all guards.
 _inputs: Final[set[IO[bytes]]] = set()
@@ -69,9 +69,9 @@ class GroupGuard:
         process, self._process = self._process, None
         if process is None:
             return
+        # Not by its input: a guard that is suspended would not read it.
+        process.kill()
+        process.wait()
         assert process.stdin is not None
-        with suppress(OSError):  # somebody has killed the guard
-            process.stdin.write(b"\n")
         _inputs.discard(process.stdin)
         process.stdin.close()
-        process.wait()

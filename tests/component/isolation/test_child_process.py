@@ -287,14 +287,22 @@ def test_a_fork_that_is_terminated_at_once_ends(make: Make) -> None:
     child.stop()
 
 
-def test_a_killed_guard_holds_up_no_end(make: Make, tmp_path: Path) -> None:
-    child = make(outlive)
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "suspended"])
+def test_a_guard_that_has_ended_or_waits_holds_up_no_end(make: Make, how: signal.Signals) -> None:
+    child = make(wait_for_ever)
     assert isinstance(messages(child)[0], Started)
     [guard] = [one for one in psutil.Process().children() if one.cmdline()[-1:] == [str(child.pid)]]
-    guard.kill()
+    os.kill(guard.pid, how)
     child.kill()
-    wait_until(lambda: not child.is_alive)
-    with suppress(ChildDied):
-        while True:
-            child.receive()
+
+    def receive() -> None:
+        with suppress(ChildDied):
+            while True:
+                child.receive()
+
+    receiving = threading.Thread(target=receive, daemon=True)
+    receiving.start()
+    receiving.join(PATIENCE)
+    assert not receiving.is_alive()
+    assert child.finished
     assert not guard.is_running()

@@ -104,21 +104,38 @@ def outlive_termination() -> None:
     it would be a failure of its trial.
     """
     # A handler and not SIG_IGN: programs that user code starts inherit what is ignored. A fork
-    # inherits the handler, but has to end when `multiprocessing` terminates it.
+    # inherits the handler, but has to end when `multiprocessing` terminates it. The signal may come
+    # before the fork has restored the default, and the handler would lose it. So it is blocked
+    # meanwhile.
     signal.signal(signal.SIGTERM, _note_termination)
     # System calls of C code continue and do not fail.
     signal.siginterrupt(signal.SIGTERM, False)
-    os.register_at_fork(after_in_child=_end_at_termination)
+    os.register_at_fork(
+        before=_block_termination, after_in_child=_end_at_termination, after_in_parent=_unblock_termination
+    )
+
+
+#: Of each thread: the signals that it blocked before the fork that it is in.
+_blocked_before: Final = threading.local()
 
 
 def _note_termination(signum: int, frame: object) -> None:
     """Do nothing: the worker decides."""
 
 
+def _block_termination() -> None:
+    _blocked_before.signals = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def _unblock_termination() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _blocked_before.signals)
+
+
 def _end_at_termination() -> None:
     """Let SIGTERM end this fork, unless user code has a handler of its own."""
     if signal.getsignal(signal.SIGTERM) is _note_termination:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _unblock_termination()
 
 
 def die() -> None:

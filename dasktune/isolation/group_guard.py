@@ -5,13 +5,25 @@ from __future__ import annotations
 import os
 import subprocess
 from contextlib import suppress
-from typing import Final
+from typing import IO, Final
 
 __all__ = ["GroupGuard"]
 
-#: Waits for a line or the end of its input. The worker writes a line; only its death ends the input
-#: without one. The guard has no part in signals that a batch system sends to all processes.
-_PROGRAM: Final = 'trap "" TERM INT HUP USR1 USR2; read -r line || kill -KILL "-$1"'
+#: Waits for the end of its input, which the worker's death ends; nothing is ever written to it. The
+#: guard has no part in signals that a batch system sends to all processes.
+_PROGRAM: Final = 'trap "" TERM INT HUP USR1 USR2; read -r line; kill -KILL "-$1"'
+
+#: This process's ends of the inputs of all guards.
+_inputs: Final[set[IO[bytes]]] = set()
+
+
+def _close_inputs() -> None:
+    """Close the inputs in a fork, which may live longer than the worker."""
+    while _inputs:
+        _inputs.pop().close()
+
+
+os.register_at_fork(after_in_child=_close_inputs)
 
 
 class GroupGuard:
@@ -32,8 +44,8 @@ class GroupGuard:
     # that has got the number. If the worker dies, the system reaps the child; the guard kills the
     # group within milliseconds of that.
     #
-    # A process that the worker has forked without an exec holds the other end of the guard's input,
-    # too. The guard then acts when that process has also ended.
+    # A process that the worker has forked does not hold the other end of the guard's input. The
+    # guard would act when that process ends, and the number may belong to another group by then.
 
     def __init__(self, group: int) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -42,22 +54,24 @@ class GroupGuard:
             self._process = subprocess.Popen(
                 ["/bin/sh", "-c", _PROGRAM, "sh", str(group)],
                 stdin=subprocess.PIPE,
+                bufsize=0,  # a file without a lock, which a fork could inherit locked
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env={"PATH": os.defpath},
                 # Ctrl-C of a terminal ends the worker, and the guard has to see that.
                 start_new_session=True,
             )
+            assert self._process.stdin is not None
+            _inputs.add(self._process.stdin)
 
     def release(self) -> None:
         """End the guard: the worker has killed the group, or sees to it."""
         process, self._process = self._process, None
         if process is None:
             return
-        assert process.stdin is not None
-        with suppress(OSError):  # somebody has killed the guard
-            process.stdin.write(b"\n")
-            process.stdin.flush()
-        with suppress(OSError):
-            process.stdin.close()
+        # Not by its input: a guard that is suspended would not read it.
+        process.kill()
         process.wait()
+        assert process.stdin is not None
+        _inputs.discard(process.stdin)
+        process.stdin.close()

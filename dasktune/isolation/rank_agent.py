@@ -15,6 +15,7 @@ from typing import Final
 from dasktune.isolation.process import ChildDied, ChildProcess
 from dasktune.isolation.rank_layout import inherited_environment
 from dasktune.isolation.rank_messages import (
+    AgentLost,
     DumpStacks,
     FromAgent,
     FromRank,
@@ -158,6 +159,18 @@ class RankAgent:
             port = self._port
         if port is not None:
             port.close()
+
+    def leave(self, address: str) -> None:
+        """Kill all ranks because their worker ends, which is no failure of the trial.
+
+        Parameters
+        ----------
+        address : str
+            The worker's address.
+        """
+        # First, so that no death by this kill counts as a failure.
+        self._send(AgentLost(address, "the worker is closing"))
+        self.close()
 
     @property
     def finished(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn, Protocol
 from dasktune.errors import ConfigError
 from dasktune.isolation.rank_layout import RankPlace, lay_out, rank_environment
 from dasktune.isolation.rank_messages import (
+    AgentLost,
     AskCheckpoint,
     CheckpointLoaded,
     DumpStacks,
@@ -52,7 +53,6 @@ from dasktune.trial.events import ErrorInfo
 
 __all__ = [
     "AgentLink",
-    "AgentLost",
     "FullReport",
     "NewCheckpointAsked",
     "RankFailed",
@@ -104,14 +104,6 @@ class WorkerGone(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class AgentLost:
-    """The connection to the agent on a worker has ended, or was never made."""
-
-    address: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Killed:
     """Somebody has killed the ranks."""
 
@@ -152,7 +144,7 @@ class UsableCheckpointLost:
 
 
 #: What the inbox of the coordinator holds.
-Arrived = FromAgent | AgentLost | _Killed
+Arrived = FromAgent | _Killed
 
 #: What `RankGroup.next_event` returns; None once user code has ended on all ranks.
 GroupEvent = FullReport | NewCheckpointAsked | UsableCheckpointLost | None
@@ -161,7 +153,7 @@ GroupEvent = FullReport | NewCheckpointAsked | UsableCheckpointLost | None
 class AgentLink(Protocol):
     """Connections to the agents. All methods are thread-safe and return at once."""
 
-    def open(self, addresses: Sequence[str], receive: Callable[[str, FromAgent | AgentLost], None]) -> None:
+    def open(self, addresses: Sequence[str], receive: Callable[[str, FromAgent], None]) -> None:
         """Connect to the agents; `receive` gets the address and each message, in order."""
 
     def send(self, address: str, message: ToAgent) -> None:

@@ -25,6 +25,7 @@ from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import ErrorInfo
 
 __all__ = [
+    "AgentLost",
     "AskCheckpoint",
     "CheckpointLoaded",
     "DumpStacks",
@@ -298,4 +299,12 @@ class StacksDumped:
     stacks: Mapping[int, str]
 
 
-FromAgent = PortHeld | FromRank | RankDied | StacksDumped
+@dataclass(frozen=True, slots=True)
+class AgentLost:
+    """The agent on a worker leaves, or the connection to it has ended or was never made."""
+
+    address: str
+    reason: str
+
+
+FromAgent = PortHeld | FromRank | RankDied | StacksDumped | AgentLost

@@ -183,8 +183,10 @@ class ClusterView:
             bundles = one.resources.bundles
             if one.status in _PLACED and (bundles[0] or len(bundles) == 1):
                 outlook.allocate(one.worker, bundles.pop(0))
-            if bundles:
-                waiting.append(PlacementGroupFactory(bundles, one.resources.strategy))
+                if bundles:
+                    waiting.append(PlacementGroupFactory(bundles, one.resources.strategy))
+            else:
+                waiting.append(one.resources)  # which may count hosts and not workers
         for request in waiting:
             outlook.place(request)
         return outlook

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import json
 import os
@@ -34,7 +35,7 @@ from cluster_kit import (
     statuses,
     until,
 )
-from distributed import Client, LocalCluster, Security
+from distributed import Client, LocalCluster, Security, WorkerPlugin
 
 import dasktune as tune
 from dasktune.cli.command_line import main
@@ -565,6 +566,37 @@ def test_a_killed_worker_costs_time_and_no_failure(cluster: LocalCluster, tmp_pa
         os.kill(ranks[0], signal.SIGKILL)
         error = only_error(future.result(timeout=120))
     assert "rank 0" in error
+
+
+class SlowToClose(WorkerPlugin):
+    """Another plugin, which delays the moment when the scheduler sees that a worker closes."""
+
+    async def teardown(self, worker: Any) -> None:
+        await asyncio.sleep(2)
+
+
+@pytest.mark.slow
+def test_a_worker_that_closes_is_no_failure_of_its_ranks(tmp_path: Path) -> None:
+    options = {"stop": StopAllAtOnce(tmp_path), "stop_grace": 0.5}
+    with (
+        LocalCluster(n_workers=3, threads_per_worker=2, dashboard_address=":0") as cluster,
+        fitting(tuner(cluster, tmp_path, tune.with_ranks(count, 4), **options)) as future,
+    ):
+        until(lambda: len(pids(tmp_path)) == 4 and len(journal(tmp_path, event="ResultReported")) > 3)
+        other = worker_of(tmp_path, 3)
+        with Client(cluster, set_as_default=False) as client:
+            client.register_plugin(SlowToClose(), name="slow-to-close")
+            [address] = [one for one, pid in client.run(os.getpid).items() if pid == other]
+            client.run(close_soon, workers=[address])
+        until(lambda: len(restarts(tmp_path)) == 2 or future.done())
+        (tmp_path / "stop").touch()
+        assert statuses(future.result(timeout=120)) == {"TERMINATED"}
+    assert len(restarts(tmp_path)) == 2
+
+
+def close_soon(dask_worker: Any) -> None:
+    """Close this worker, without its nanny."""
+    dask_worker.loop.add_callback(dask_worker.close)
 
 
 #: Runs a distributed trial whose ranks write down their ids, report once and wait for ever.

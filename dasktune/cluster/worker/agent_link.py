@@ -21,8 +21,7 @@ from distributed.core import Status
 
 from dasktune.cluster.worker.trainable_loader import TrainableLoader
 from dasktune.isolation.rank_agent import RankAgent
-from dasktune.isolation.rank_group import AgentLost
-from dasktune.isolation.rank_messages import FromAgent, ToAgent
+from dasktune.isolation.rank_messages import AgentLost, FromAgent, ToAgent
 from dasktune.placement import host_of
 
 __all__ = ["CommAgentLink", "serve_agent"]
@@ -172,7 +171,7 @@ class CommAgentLink:
         self._lost_after_s = lost_after_s
         self._channels: dict[str, _Channel | _OwnAgent] = {}
 
-    def open(self, addresses: Sequence[str], receive: Callable[[str, FromAgent | AgentLost], None]) -> None:
+    def open(self, addresses: Sequence[str], receive: Callable[[str, FromAgent], None]) -> None:
         """Connect to the agents in the background; messages wait until then."""
         if _is_forgotten(self._plugin, self._actor):
             # No connection is made, so `send` drops all messages, and no rank starts anywhere.
@@ -181,6 +180,10 @@ class CommAgentLink:
             return
         for address in addresses:
             if address == self._worker.address:
+                if self._plugin.ranks_op not in self._worker.handlers:
+                    # The plugin's teardown, which ends the agents, has begun.
+                    receive(address, AgentLost(address, "the worker is closing"))
+                    continue
                 own = partial(receive, address)
                 self._channels[address] = _OwnAgent(self._worker, self._plugin, self._actor, self._topic, own)
                 continue
@@ -198,7 +201,7 @@ class CommAgentLink:
             channel.finish()
 
     async def _serve(
-        self, address: str, channel: _Channel, receive: Callable[[str, FromAgent | AgentLost], None]
+        self, address: str, channel: _Channel, receive: Callable[[str, FromAgent], None]
     ) -> None:
         try:
             comm = await connect(address, **self._worker.connection_args)

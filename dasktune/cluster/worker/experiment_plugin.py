@@ -123,7 +123,7 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
             await asyncio.sleep(0.2)
         for _, agent in tuple(self.rank_agents):
             # The end of a connection closes an agent, too, but the trial's own worker has none.
-            agent.close()
+            agent.leave(worker.address)
         for actor in tuple(self.actors.values()):
             if not actor.is_needed:
                 actor.discard()

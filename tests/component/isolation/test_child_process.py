@@ -179,7 +179,7 @@ def test_a_child_that_dies_in_the_middle_of_a_message_does_not_hold_up_its_worke
 
 #: Starts a child whose trial forks and waits, and waits, too. Takes a directory.
 WORKER = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 import cloudpickle
 from dasktune.isolation.process import ChildProcess
@@ -201,18 +201,30 @@ payload = ChildPayload(
     code=cloudpickle.dumps({"trainable": train}), config=cloudpickle.dumps({"config": {"place": place}})
 )
 child.post(RunTrial(spec=make_spec(Path(place)), payload=payload))
+# A thread of the worker may fork, too, and that process may live longer.
+other = os.fork()
+if other:
+    print(other, flush=True)
 time.sleep(600)
 """
 
 
 def test_what_user_code_has_forked_dies_with_a_killed_worker(tmp_path: Path) -> None:
     kit = str(Path(process_run_kit.__file__).parent)
-    with subprocess.Popen([sys.executable, "-c", WORKER, str(tmp_path), kit]) as worker:
-        wait_until((tmp_path / "pid").exists)
-        forked = int((tmp_path / "pid").read_text())
-        assert psutil.pid_exists(forked)
-        worker.kill()
-    wait_until(lambda: not psutil.pid_exists(forked) or psutil.Process(forked).status() == "zombie")
+    command = [sys.executable, "-c", WORKER, str(tmp_path), kit]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        other = int(worker.stdout.readline())
+        try:
+            wait_until((tmp_path / "pid").exists)
+            forked = int((tmp_path / "pid").read_text())
+            assert psutil.pid_exists(forked)
+            worker.kill()
+            wait_until(lambda: not psutil.pid_exists(forked) or psutil.Process(forked).status() == "zombie")
+            assert psutil.pid_exists(other)
+        finally:
+            worker.kill()
+            os.kill(other, signal.SIGKILL)
 
 
 def outlive(config: dict[str, Any]) -> None:
@@ -247,14 +259,50 @@ def test_a_child_outlives_sigterm_and_what_it_forks_does_not(make: Make, tmp_pat
     child.stop()
 
 
-def test_a_killed_guard_holds_up_no_end(make: Make, tmp_path: Path) -> None:
-    child = make(outlive)
+def fork_and_terminate(config: dict[str, Any]) -> None:
+    import multiprocessing
+    import time
+
+    context = multiprocessing.get_context("fork")
+    codes = []
+    for _ in range(3):
+        forked = context.Process(target=time.sleep, args=(600,))
+        forked.start()
+        # Probably before the fork has run any Python code.
+        forked.terminate()
+        forked.join(PATIENCE)
+        codes.append(forked.exitcode)
+        forked.kill()
+    tune.report({"codes": codes, "blocked": signal.pthread_sigmask(signal.SIG_BLOCK, ()) != set()})
+
+
+def test_a_fork_that_is_terminated_at_once_ends(make: Make) -> None:
+    child = make(fork_and_terminate)
+    results: list[Reported] = []
+    while not results:
+        results.extend(one for one in messages(child) if isinstance(one, Reported))
+    [result] = results
+    assert result.metrics["codes"] == [-signal.SIGTERM] * 3
+    assert result.metrics["blocked"] is False
+    child.stop()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "suspended"])
+def test_a_guard_that_has_ended_or_waits_holds_up_no_end(make: Make, how: signal.Signals) -> None:
+    child = make(wait_for_ever)
     assert isinstance(messages(child)[0], Started)
     [guard] = [one for one in psutil.Process().children() if one.cmdline()[-1:] == [str(child.pid)]]
-    guard.kill()
+    os.kill(guard.pid, how)
     child.kill()
-    wait_until(lambda: not child.is_alive)
-    with suppress(ChildDied):
-        while True:
-            child.receive()
+
+    def receive() -> None:
+        with suppress(ChildDied):
+            while True:
+                child.receive()
+
+    receiving = threading.Thread(target=receive, daemon=True)
+    receiving.start()
+    receiving.join(PATIENCE)
+    assert not receiving.is_alive()
+    assert child.finished
     assert not guard.is_running()

@@ -14,8 +14,10 @@ import pytest
 from dasktune.isolation import rank_agent
 from dasktune.isolation.rank_agent import RankAgent
 from dasktune.isolation.rank_messages import (
+    AgentLost,
     DumpStacks,
     FromAgent,
+    FromRank,
     HoldPort,
     KillRanks,
     PortHeld,
@@ -203,6 +205,25 @@ def test_an_agent_has_not_finished_before_the_last_process_is_gone(monkeypatch: 
     go_on.set()
     [process] = Slow.made
     process.die()
+    assert isinstance(other.next(), RankDied)
+    assert other.agent.finished
+
+
+def test_ranks_that_end_with_their_worker_have_not_failed(monkeypatch: pytest.MonkeyPatch):
+    class Killable(FakeProcess):
+        made: ClassVar[list[Any]] = []
+
+        def kill(self) -> None:
+            self.die()
+
+    monkeypatch.setattr(rank_agent, "ChildProcess", Killable)
+    other = Other()
+    other.agent.handle(start(1))
+    list(_say_began(Killable.made, 1))
+    assert isinstance(other.next(), FromRank)
+    other.agent.leave("tcp://127.0.0.1:1")
+    # The loss of the worker comes before the death.
+    assert other.next() == AgentLost("tcp://127.0.0.1:1", "the worker is closing")
     assert isinstance(other.next(), RankDied)
     assert other.agent.finished
 

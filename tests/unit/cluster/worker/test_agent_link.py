@@ -13,8 +13,7 @@ from distributed.core import Status
 from dasktune.cluster.worker.agent_link import CommAgentLink, _Channel, serve_agent
 from dasktune.cluster.worker.experiment_plugin import ExperimentPlugin
 from dasktune.cluster.worker.worker_notices import WorkerNotices
-from dasktune.isolation.rank_group import AgentLost
-from dasktune.isolation.rank_messages import HoldPort, KillRanks
+from dasktune.isolation.rank_messages import AgentLost, HoldPort, KillRanks
 
 FORGOTTEN = {"trial": SimpleNamespace(is_forgotten=True)}
 
@@ -40,6 +39,17 @@ def test_the_coordinator_of_an_actor_that_is_forgotten_connects_to_no_agent():
     assert got == [(one, AgentLost(one, "the trial's driver is gone")) for one in addresses]
     link.send(addresses[0], HoldPort())  # It is dropped.
     link.close()
+
+
+def test_no_agent_is_made_on_a_worker_that_closes():
+    plugin = SimpleNamespace(actors={}, rank_agents=[], ranks_op="ranks")
+    worker = SimpleNamespace(loop=None, address="tcp://127.0.0.1:1", handlers={})
+    link = CommAgentLink(worker, plugin, "trial", 1.0)
+    got: list[Any] = []
+    link.open([worker.address], lambda address, message: got.append((address, message)))
+    assert got == [(worker.address, AgentLost(worker.address, "the worker is closing"))]
+    link.send(worker.address, HoldPort())  # It is dropped.
+    assert plugin.rank_agents == []
 
 
 class Comm:

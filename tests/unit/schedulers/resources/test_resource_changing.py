@@ -28,7 +28,7 @@ from dasktune.schedulers import (
     create_scheduler,
 )
 from dasktune.trial.milestone import EVERY_RESULT
-from dasktune.trial.resources import PlacementGroupFactory, Resources
+from dasktune.trial.resources import HostPlacement, PlacementGroupFactory, Resources
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
@@ -109,6 +109,16 @@ def test_the_function_sees_the_trials_and_the_cluster():
     assert view.claimed_by(stage.trials) == {"CPU": 4}
     assert view.fits(trial, cpus(5))
     assert not view.fits(trial, cpus(6))
+
+
+def test_waiting_ranks_are_placed_on_hosts_first() -> None:
+    ranks = Trial(trial_id="t0", config={}, resources=HostPlacement([{"CPU": 1}] * 2, "STRICT_PACK"))
+    asking = Trial(trial_id="t1", config={}, resources=ONE_CPU, worker="tcp://gone:1")
+    asking.status = TrialStatus.RUNNING
+    # No worker has room for two ranks, but their host has.
+    workers = {"tcp://a:1": {"CPU": 1.0}, "tcp://a:2": {"CPU": 1.0}}
+    view = ClusterView(trials={}, pending={"t0": ranks}, paused={}, active={"t1": asking}, workers=workers)
+    assert not view.fits(asking, ONE_CPU)
 
 
 def test_without_trials_there_is_no_first_one():

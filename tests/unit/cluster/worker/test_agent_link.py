@@ -44,7 +44,7 @@ def test_the_coordinator_of_an_actor_that_is_forgotten_connects_to_no_agent():
 def test_no_agent_is_made_on_a_worker_that_closes():
     plugin = SimpleNamespace(actors={}, rank_agents=[], ranks_op="ranks")
     worker = SimpleNamespace(loop=None, address="tcp://127.0.0.1:1", handlers={})
-    link = CommAgentLink(worker, plugin, "trial", 1.0)
+    link = CommAgentLink(worker, plugin, "trial", "topic", 1.0)
     got: list[Any] = []
     link.open([worker.address], lambda address, message: got.append((address, message)))
     assert got == [(worker.address, AgentLost(worker.address, "the worker is closing"))]

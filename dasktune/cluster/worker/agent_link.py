@@ -40,6 +40,9 @@ _ORPHAN_SECONDS: Final = 20.0
 _LONGEST_END: Final = 30.0
 _LOOK_SECONDS: Final = 0.02
 
+#: Seconds between two looks whether the worker of a trial was closed.
+_CLOSED_LOOK_SECONDS: Final = 1.0
+
 Message = ToAgent | FromAgent
 
 
@@ -124,11 +127,15 @@ class _OwnAgent:
         Gets the agent's messages, in order, from the agent's threads.
     """
 
-    def __init__(self, worker: Any, plugin: Any, actor: str, receive: Callable[[FromAgent], None]) -> None:
-        self._loop = worker.loop
+    def __init__(
+        self, worker: Any, plugin: Any, actor: str, receive: Callable[[FromAgent | AgentLost], None]
+    ) -> None:
+        self._worker = worker
+        self._receive = receive
+        self._lost = AgentLost(worker.address, "the worker was closed")
         self._agent = _make_agent(worker, plugin, receive)
         self._finished = asyncio.Event()
-        self._loop.add_callback(_keep, worker, plugin, actor, self._agent, self._finished.wait)
+        worker.loop.add_callback(_keep, worker, plugin, actor, self._agent, self._wait)
 
     def post(self, message: ToAgent) -> None:
         """Let the agent handle a message now; it does what takes time in threads."""
@@ -137,7 +144,20 @@ class _OwnAgent:
     def finish(self) -> None:
         """Close the agent."""
         self._agent.close()
-        self._loop.add_callback(self._finished.set)
+        self._worker.loop.add_callback(self._finished.set)
+
+    async def _wait(self) -> None:
+        """Wait until the agent is no longer used, or its worker is closed.
+
+        The process may outlive the worker, and no connection ends with it.
+        """
+        while not self._finished.is_set():
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._finished.wait(), _CLOSED_LOOK_SECONDS)
+            if self._worker.status is Status.closed:
+                # Before the ranks are killed, which would count as a failure of the trial.
+                self._receive(self._lost)
+                return
 
 
 class CommAgentLink:

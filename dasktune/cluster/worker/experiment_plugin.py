@@ -120,9 +120,6 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         if are_awaited:
             # The trials' last messages are on the way, and would be lost with the connections.
             await asyncio.sleep(0.2)
-        for _, agent in tuple(self.rank_agents):
-            # The end of a connection closes an agent, too, but the trial's own worker has none.
-            agent.close()
         for actor in tuple(self.actors.values()):
             if not actor.is_needed:
                 actor.discard()

@@ -37,6 +37,8 @@ from dasktune.storage.journal.journal_writer import read_journal
 __all__ = ["barrier", "kills", "kills_in_saves", "stops"]
 
 RANKS = 4
+#: Bytes of each rank's part of a checkpoint.
+PART = 1_000_000
 
 
 def _introduce(place: Path) -> None:
@@ -87,7 +89,7 @@ def _save_parts(config: dict[str, Any]) -> None:
     while True:
         step += 1
         with tempfile.TemporaryDirectory() as directory:
-            Path(directory, f"part-{rank}").write_text(str(step))
+            Path(directory, f"part-{rank}").write_text(str(step).ljust(PART))
             tune.report({"step": step}, checkpoint=tune.Checkpoint.from_directory(directory))
 
 
@@ -156,34 +158,37 @@ def kills(cluster: LocalCluster, times: int) -> tuple[list[float], list[float]]:
 def kills_in_saves(cluster: LocalCluster, times: int, seed: int = 0) -> dict[str, int]:
     """Kill ranks while they save, and return what is left of their checkpoints."""
     chosen = random.Random(seed)
+    half = 0
     with tempfile.TemporaryDirectory() as folder, _running(cluster, Path(folder), _save_parts) as place:
         for _ in range(times):
             _until(lambda: len(_pids(place)) == RANKS)
             pids = _pids(place)
             saved = len(list(place.glob("run/trials/*/checkpoint_*/.manifest.json")))
             _until(lambda saved=saved: len(list(place.glob("run/trials/*/*/.manifest.json"))) > saved)
-            time.sleep(chosen.uniform(0, 0.02))
+            time.sleep(chosen.uniform(0, 0.1))
             with _watched(pids) as all_ended:
                 os.kill(chosen.choice(pids), signal.SIGKILL)
                 all_ended()
+            # The next start of the trial deletes what the last one has not committed.
+            there = place.glob("run/trials/*/checkpoint_*")
+            half += any(not (path / ".manifest.json").exists() for path in there)
             for pid in pids:
                 (place / f"rank-{pid}").unlink()
-        return _checked(place)
+        return {"kills in the middle of a save": half, **_checked(place)}
 
 
 def _checked(place: Path) -> dict[str, int]:
     steps = [one["metrics"]["step"] for one in _journal(place) if one["event"] == "ResultReported"]
-    found = {"committed": 0, "mixed": 0, "damaged": 0, "half": 0, "steps": len(steps)}
+    found = {"committed": 0, "mixed": 0, "damaged": 0, "steps": len(steps)}
     found["missing or double"] = (
         len(set(range(1, max(steps) + 1)) ^ set(steps)) + len(steps) - len(set(steps))
     )
     for path in place.glob("run/trials/*/checkpoint_*"):
         if not (path / ".manifest.json").exists():
-            found["half"] += 1
             continue
         parts = [part.read_text() for part in path.glob("part-*")]
         found["committed"] += 1
-        found["damaged"] += len(parts) != RANKS or not all(parts)
+        found["damaged"] += len(parts) != RANKS or any(len(part) != PART for part in parts)
         found["mixed"] += len(set(parts)) > 1
     return found
 

@@ -211,9 +211,10 @@ class RankGroup:
         self._number = 1
         self._reports: dict[int, RankReport] = {}
         self._reducing = False
-        #: The rank that has come last to the report, and when.
+        #: When the first rank has come to the report, and the last one with its time.
+        self._first_came = 0.0
         self._last_came: tuple[int, float] = (0, 0.0)
-        #: Since when the limit of the report timeout runs: the last release or the first report.
+        #: Since when the limit of the report timeout runs.
         self._waiting_since = 0.0
         #: The ranks that read a checkpoint from the storage, which no limit bounds.
         self._loading: set[int] = set()
@@ -452,7 +453,7 @@ class RankGroup:
                     )
                 now = self._timer()
                 if not self._reports:
-                    self._waiting_since = now
+                    self._waiting_since = self._first_came = now
                 self._last_came = rank, now
                 self._reports[rank] = message
             case Reduced(error=ErrorInfo() as error):
@@ -531,7 +532,7 @@ class RankGroup:
                 offers=offers,
                 asks_for_notices=asks,
                 slowest_rank=slowest,
-                rank_wait_s=came - self._waiting_since,
+                rank_wait_s=came - self._first_came,
             )
         )
 

@@ -521,6 +521,29 @@ def test_a_stop_between_results_kills_after_the_grace_period(cluster: LocalClust
     assert all_gone(pids(tmp_path))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have one loopback address")
+@pytest.mark.parametrize("rank", [0, 1], ids=["own", "other"])
+def test_a_worker_that_is_closed_is_no_failure(two_hosts: Fleet, tmp_path: Path, rank: int) -> None:
+    place = tmp_path / "trial"
+    place.mkdir()
+    one = tune.Tuner(
+        tune.with_ranks(count, 2, per_host=1),
+        param_space={"place": str(place)},
+        run_config=run_config(place, stop=StopAllAtOnce(place)),
+        client=two_hosts.address,
+    )
+    with fitting(one) as future:
+        until(lambda: len(pids(place)) == 2 and len(journal(place, event="ResultReported")) > 3)
+        before = pids(place)
+        os.kill(worker_of(place, rank), signal.SIGTERM)  # It closes in an orderly way.
+        until(lambda: len(pids(place)) == 2 and set(pids(place).values()).isdisjoint(before.values()))
+        until(lambda: all_gone(before))
+        (place / "stop").touch()
+        assert statuses(future.result(timeout=120)) == {"TERMINATED"}
+    assert not journal(place, event="TrialFailed")
+    steps_of_results(place)
+
+
 @pytest.mark.slow
 def test_ranks_end_with_a_worker_that_is_a_thread_of_the_driver(tmp_path: Path) -> None:
     # No process ends, and the trial's own worker has no connection to its agent.

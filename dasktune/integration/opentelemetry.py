@@ -71,13 +71,15 @@ class OpenTelemetryCallback(Callback):
         self._tracer: Any = None
         #: The span of the experiment; None while none is open.
         self._experiment: Any = None
+        #: The ID of its trace, which the last snapshot needs after the span has ended.
+        self._trace = ""
         self._spans: dict[str, _TrialSpans] = {}
         #: Those with an open stay: there may be many more trials that wait or are paused.
         self._staying: dict[str, _TrialSpans] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         # Tracers and open spans cannot be pickled, and belong to this process.
-        empty: dict[str, Any] = {"_provider": None, "_tracer": None, "_experiment": None}
+        empty: dict[str, Any] = {"_provider": None, "_tracer": None, "_experiment": None, "_trace": ""}
         empty |= {"_spans": {}, "_staying": {}}
         return {**self.__dict__, **empty}
 
@@ -86,12 +88,12 @@ class OpenTelemetryCallback(Callback):
         self._clear()
         self._tracer = _trace_api().get_tracer("dasktune", __version__, tracer_provider=self._provider)
         self._experiment = self._tracer.start_span("experiment")
+        context = self._experiment.get_span_context()
+        self._trace = f"{context.trace_id:032x}" if context.is_valid else ""  # without a provider
 
     def get_state(self) -> dict[str, Any] | None:
         """Return the trace, which the trace of a later driver names."""
-        if self._experiment is None:
-            return None
-        return {"trace": f"{self._experiment.get_span_context().trace_id:032x}"}
+        return {"trace": self._trace} if self._trace else None
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Name the trace of the earlier driver, whose open spans are lost if it was killed."""

@@ -16,6 +16,7 @@ from dasktune.schedulers import ASHAScheduler
 from dasktune.space import grid_search
 from dasktune.testing import simulate
 
+trace_api = pytest.importorskip("opentelemetry.trace", reason="opentelemetry-sdk is not installed")
 trace_sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="opentelemetry-sdk is not installed")
 export = pytest.importorskip("opentelemetry.sdk.trace.export")
 in_memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
@@ -155,6 +156,15 @@ def test_the_trace_of_a_later_driver_names_the_earlier_one():
     killed.on_experiment_end([])
     _, second = exporter.get_finished_spans()
     assert f"{second.context.trace_id:032x}" == state["trace"]
+    # The last snapshot is taken after the end, and the experiment may be restored even then.
+    assert killed.get_state() == state
+
+
+def test_without_a_provider_there_is_no_trace_to_name():
+    callback = OpenTelemetryCallback(trace_api.NoOpTracerProvider())
+    callback.setup()
+    assert callback.get_state() is None
+    callback.on_experiment_end([])
 
 
 def test_without_opentelemetry_the_callback_says_what_to_install(monkeypatch: pytest.MonkeyPatch):

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from dasktune.control.issuer import this_user
 from dasktune.errors import ControlError
+from dasktune.tuner.submitted import DetachedExperiment
 from dasktune.tuner.submitted_driver import wait_for_runner
 
 
@@ -21,3 +23,30 @@ def test_a_command_to_a_driver_that_failed_before_its_trials_could_start_is_refu
     tuner: Any = SimpleNamespace(runner=None)
     with pytest.raises(ControlError, match="ended before its trials could start"):
         wait_for_runner(tuner, ended)
+
+
+class Driver:
+    """A driver on a cluster that knows some commands."""
+
+    name, status = "run", "pending"
+
+    def __init__(self, *known: str) -> None:
+        self.known = known
+        self.calls: list[tuple[Any, ...]] = []
+
+    def call(self, name: str, *arguments: Any) -> str:
+        if name not in self.known:
+            raise ControlError(f"there is no command {name!r:.100}", "invalid")
+        self.calls.append((name, *arguments))
+        return "outcome"
+
+
+@pytest.mark.parametrize(
+    ("known", "by"), [("issued_by", ("issued_by", this_user())), ("stop_trial", ())], ids=["new", "old"]
+)
+def test_a_driver_of_an_older_version_takes_commands_without_their_issuers(known, by):
+    driver: Any = Driver(known)
+    assert DetachedExperiment(driver).stop_trial("a") == "outcome"
+    assert driver.calls == [(*by, "stop_trial", "a")]
+    with pytest.raises(ControlError, match="there is no command"):
+        DetachedExperiment(Driver()).hold()  # type: ignore[arg-type]

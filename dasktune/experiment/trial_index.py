@@ -138,11 +138,31 @@ class TrialIndex:
         rows : bool, default=True
             Whether the states of the trials have all of their results.
         """
+        since = None if rows else self._first_clone_point()
         return {
-            "trials": [trial_state(trial, rows=rows) for trial in self.trials.values()],
+            "trials": [
+                trial_state(trial, rows=rows, since=None if trial.status.is_final else since)
+                for trial in self.trials.values()
+            ],
             "pending": list(self.pending),
             "paused": list(self.paused),
         }
+
+    def _first_clone_point(self) -> int | None:
+        """Return the ``training_iteration`` to which clones go back at most; None without clones.
+
+        A clone resumes from the newest checkpoint of its donor, and keeps its own results up to
+        there. These results are part of a snapshot, so that a driver which has restored it clones
+        trials without reading the journal first.
+        """
+        if not any(trial.ancestry for trial in self.trials.values()):
+            return None
+        points = []
+        for trial in self.trials.values():
+            records = [record for record in (trial.checkpoint, trial.memory) if record is not None]
+            if records and not trial.status.is_final:
+                points.append(max(record.iteration for record in records))
+        return min(points, default=None)
 
     def load_state_dict(
         self,

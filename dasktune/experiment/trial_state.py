@@ -10,6 +10,7 @@ from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import ErrorInfo
 from dasktune.trial.names import is_one_name
 from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.result_keys import TRAINING_ITERATION
 from dasktune.trial.rows.row_blocks import IN_MEMORY, BlockStore
 from dasktune.trial.rows.trial_history import History, StoredRows
 from dasktune.trial.status import TrialStatus
@@ -52,7 +53,7 @@ _PLAIN = (
 _ADDED_LATER: Final = {"name": "", "dirname": "", "best_score": None}
 
 
-def trial_state(trial: Trial, *, rows: bool = True) -> dict[str, Any]:
+def trial_state(trial: Trial, *, rows: bool = True, since: int | None = None) -> dict[str, Any]:
     """Return a trial as plain values, without its status log, which only error messages use.
 
     Parameters
@@ -61,6 +62,9 @@ def trial_state(trial: Trial, *, rows: bool = True) -> dict[str, Any]:
         Later changes of the trial do not change what is returned.
     rows : bool, default=True
         Whether the state has all results. Otherwise it has their number and the last one.
+    since : int, optional
+        Without `rows`, the state also has the results from this ``training_iteration`` on, as far
+        as they are in memory as they came.
 
     Returns
     -------
@@ -74,7 +78,7 @@ def trial_state(trial: Trial, *, rows: bool = True) -> dict[str, Any]:
         "first_resources": None if first is None else first.to_json(),
         "status": trial.status.value,
         "progress_at_loss": list(trial.progress_at_loss),
-        **_history_state(trial.history, rows=rows),
+        **_history_state(trial.history, rows=rows, since=since),
         "checkpoints": [record.to_json() for record in trial.checkpoints],
         "memory": _record_state(trial.memory),
         "origin": _record_state(trial.origin),
@@ -133,10 +137,16 @@ def trial_from_state(
     return trial
 
 
-def _history_state(history: History, *, rows: bool) -> dict[str, Any]:
+def _history_state(history: History, *, rows: bool, since: int | None) -> dict[str, Any]:
     if rows or not history:
         return {"history": list(history)}
-    return {"num_results": len(history), "last_result": history[-1]}
+    *before, last = history.newest
+    kept = [] if since is None else [row for row in before if int(row[TRAINING_ITERATION]) >= since]
+    return {
+        "num_results": len(history),
+        "last_result": last,
+        **({"results_before_last": kept} if kept else {}),
+    }
 
 
 def _history(state: Mapping[str, Any], histories: StoredHistories | None, blocks: BlockStore) -> History:
@@ -146,6 +156,10 @@ def _history(state: Mapping[str, Any], histories: StoredHistories | None, blocks
     number, last = state["num_results"], state["last_result"]
     if type(number) is not int or number < 1:
         raise StorageError(f"num_results must be a whole number, at least 1, got {number!r:.80}")
+    # Snapshots of older versions do not have them.
+    before = state.get("results_before_last", [])
+    if type(before) is not list or len(before) >= number:
+        raise StorageError(f"the state of trial {trial_id} has more results than their number, {number}")
     if histories is None:
         raise StorageError(f"the state of trial {trial_id} has no results, and nothing to read them from")
 
@@ -158,7 +172,8 @@ def _history(state: Mapping[str, Any], histories: StoredHistories | None, blocks
             )
         return found
 
-    return History([last], store=blocks, stored=StoredRows(number - 1, read), owner=trial_id)
+    stored = StoredRows(number - 1 - len(before), read)
+    return History([*before, last], store=blocks, stored=stored, owner=trial_id)
 
 
 def _record_state(record: CheckpointRecord | None) -> dict[str, Any] | None:

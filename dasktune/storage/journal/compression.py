@@ -17,9 +17,14 @@ lines, compressed or not.
 #   while a name is added and the other one removed could miss both.
 # - A reader that has opened the segment before the rename reads the old file to its end. A reader
 #   that follows the journal continues in the new file at the position of its lines.
-# - A superseded driver may still hold the last segment of its epoch open. What it appends after
-#   the rename goes to the old file and is lost. These records are not part of the history: the
-#   header of the next epoch was written before, and it states where that epoch ends.
+# - A superseded driver may still hold the last segment of its epoch open. If it appends before the
+#   rename, the segment stays as it is. What it appends after it goes to the old file and is lost.
+#   These records are not part of the history: the header of the next epoch was written before, and
+#   it states where that epoch ends.
+# - A driver may be frozen, and a user may put a new experiment into the directory meanwhile, whose
+#   files have the same names. So the driver notes the identity of each file, its size and its time
+#   while it leads, and replaces no other file. It could only do so if it froze between the last
+#   comparison and the rename.
 # - Two drivers may compress the same segment, if one was frozen. Both write the same lines.
 #
 # An object store has no rename, and needs none: an object is compressed before it is put, and
@@ -170,29 +175,36 @@ class SegmentCompressor:
     ----------
     paths : iterable of str
         Segments that are complete already, in the order in which they are to be compressed.
+
+    Raises
+    ------
+    OSError
+        If one of them is missing.
     """
 
-    # The driver's thread calls `add` and `close`, the thread `_run`. A path is appended before the
+    # The driver's thread calls `add` and `close`, the thread `_run`. A file is appended before the
     # condition is notified, so the thread never misses it. `close` waits for the thread, which ends
     # after the current step and removes its temporary file.
 
     def __init__(self, paths: Iterable[str] = ()) -> None:
-        self._paths = deque(paths)
+        self._files = deque((path, os.stat(path, follow_symlinks=False)) for path in paths)
         self._changed = threading.Condition()
         self._is_closed = self._has_warned = False
         self._thread = threading.Thread(target=self._run, name="dasktune-compress", daemon=True)
         self._thread.start()
 
-    def add(self, path: str) -> None:
+    def add(self, path: str, status: os.stat_result) -> None:
         """Compress one more segment.
 
         Parameters
         ----------
         path : str
             A segment to which nothing is appended any more.
+        status : os.stat_result
+            Its status after the last write.
         """
         with self._changed:
-            self._paths.append(path)
+            self._files.append((path, status))
             self._changed.notify()
 
     def close(self) -> None:
@@ -205,13 +217,13 @@ class SegmentCompressor:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._paths and not self._is_closed:
+                while not self._files and not self._is_closed:
                     self._changed.wait()
                 if self._is_closed:
                     return
-                path = self._paths.popleft()
+                path, status = self._files.popleft()
             try:
-                compress_file(path, lambda: self._is_closed)
+                compress_file(path, lambda: self._is_closed, status)
             except FileNotFoundError:  # the directory is taken away just now
                 logger.debug("cannot compress %s", path, exc_info=True)
             except Exception as error:
@@ -223,7 +235,9 @@ class SegmentCompressor:
             logger.warning("%s and perhaps others stay uncompressed: %r. No record is lost", path, error)
 
 
-def compress_file(path: str, is_stopped: Callable[[], bool] = lambda: False) -> bool:
+def compress_file(
+    path: str, is_stopped: Callable[[], bool] = lambda: False, status: os.stat_result | None = None
+) -> bool:
     """Replace a segment by a compressed one; return whether it was replaced.
 
     Parameters
@@ -232,6 +246,9 @@ def compress_file(path: str, is_stopped: Callable[[], bool] = lambda: False) -> 
         A segment on a disk, to which nothing is appended any more.
     is_stopped : callable, optional
         Returns whether to stop. The segment then stays as it is.
+    status : os.stat_result, optional
+        The status of the segment when it was complete. If it is another file now, or was changed,
+        it stays as it is.
 
     Raises
     ------
@@ -239,7 +256,10 @@ def compress_file(path: str, is_stopped: Callable[[], bool] = lambda: False) -> 
         If it cannot be read or replaced. It stays as it is.
     """
     with local_files.open_plain(path) as source:
-        size = os.fstat(source.fileno()).st_size
+        opened = os.fstat(source.fileno())
+        size = opened.st_size
+        if status is not None and _identity(opened) != _identity(status):
+            return False
         if not _LEAST <= size <= _MOST or source.read(len(_MAGIC)) == _MAGIC:
             return False
         source.seek(0)
@@ -252,12 +272,18 @@ def compress_file(path: str, is_stopped: Callable[[], bool] = lambda: False) -> 
                 if is_stopped():
                     return False
                 raise StorageError(f"what was written to compress {path} reads back differently")
+            if _identity(os.stat(path, follow_symlinks=False)) != _identity(opened):
+                return False
             os.replace(temporary, path)
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(temporary)
     local_files.sync_directory(os.path.dirname(path))
     return True
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _write_compressed(source: io.FileIO, path: str, is_stopped: Callable[[], bool]) -> tuple[int, int] | None:

@@ -445,10 +445,12 @@ class _LocalSegments:
         old, self._descriptor = self._descriptor, descriptor
         self._size = self._synced = 0
         self._sequence += 1
+        status = os.fstat(old)
         os.close(old)
         local_files.sync_directory(os.path.dirname(path))
         if self._compressor is not None:
-            self._compressor.add(self._storage.path(segment_name(self._epoch, self._sequence - 1)))
+            complete = self._storage.path(segment_name(self._epoch, self._sequence - 1))
+            self._compressor.add(complete, status)
 
     def close(self) -> None:
         if self._compressor is not None:

@@ -11,6 +11,7 @@ from dasktune.schedulers.decision import Continue, Pause, Stop
 from dasktune.search import STOPPED_EARLY
 from dasktune.stopper import CriteriaStopper
 from dasktune.trial.actions import DeleteCheckpoint, PauseTrial, SaveTrial, StopTrial
+from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import (
     ResultReported,
     TrialEnded,
@@ -20,7 +21,7 @@ from dasktune.trial.events import (
 )
 from dasktune.trial.milestone import EVERY_RESULT
 from dasktune.trial.retention import Retention
-from dasktune.trial.rows.trial_history import History
+from dasktune.trial.rows.trial_history import BLOCK_ROWS, History
 from dasktune.trial.status import TrialStatus
 
 NAN = float("nan")
@@ -415,6 +416,72 @@ def test_a_state_with_an_impossible_number_of_results_is_refused(number: object)
     state = {**trial_state(trial, rows=False), "num_results": number}
     with pytest.raises(StorageError, match="num_results must be a whole number, at least 1, got"):
         trial_from_state(state, lambda trial_id: trial.history)
+
+
+def test_a_state_has_the_results_that_a_clone_needs_and_reads_no_others():
+    lab = Lab()
+    trial = lab.running()
+    for iteration in range(1, 301):
+        lab.result(trial, iteration, loss=iteration)
+    state = trial_state(trial, rows=False, since=290)
+    assert [row["training_iteration"] for row in state["results_before_last"]] == list(range(290, 300))
+    assert "results_before_last" not in trial_state(trial, rows=False, since=300)
+    # No more than what is in memory as it came.
+    assert len(trial_state(trial, rows=False, since=1)["results_before_last"]) < 2 * BLOCK_ROWS
+    reads = []
+
+    def read(trial_id: str) -> History:
+        reads.append(trial_id)
+        return History(trial.history)
+
+    again = trial_from_state(state, read)
+    again.history.cut_back(295)
+    assert again.last_iteration == 295
+    assert len(again.history) == 295
+    assert not again.history.record({"training_iteration": 292, "loss": 0.0})
+    assert reads == []
+    assert [row["training_iteration"] for row in again.history] == list(range(1, 296))
+    assert reads == [trial.trial_id]
+
+
+@pytest.mark.parametrize("before", [None, {}, [{"training_iteration": 1}, {"training_iteration": 2}]])
+def test_a_state_with_more_results_than_their_number_is_refused(before: object):
+    lab = Lab()
+    trial = lab.running()
+    for iteration in (1, 2):
+        lab.result(trial, iteration)
+    state = {**trial_state(trial, rows=False), "results_before_last": before}
+    with pytest.raises(StorageError, match="has more results than their number, 2"):
+        trial_from_state(state, lambda trial_id: trial.history)
+
+
+def test_the_results_that_clones_need_are_those_since_the_oldest_newest_checkpoint():
+    lab = Lab()
+    donor, clone, ended = lab.running(), lab.running(), lab.running()
+    index = lab.experiment.trial_index
+    for iteration in range(1, 11):
+        for trial in (donor, clone, ended):
+            lab.result(trial, iteration)
+    records = [
+        CheckpointRecord(path=f"d/{number}", index=number, iteration=iteration)
+        for number, iteration in enumerate((2, 6, 8))
+    ]
+    first, second, third = records
+    donor.checkpoints, clone.checkpoints, clone.memory = [first, second], [first], third
+
+    def kept() -> list[int]:
+        return [len(state.get("results_before_last", ())) for state in index.state_dict(rows=False)["trials"]]
+
+    assert kept() == [0, 0, 0]
+    clone.ancestry = (0,)
+    assert kept() == [4, 4, 4]
+    donor.checkpoints = []
+    assert kept() == [2, 2, 2]
+    ended.status = TrialStatus.TERMINATED
+    ended.checkpoints = [first]
+    assert kept() == [2, 2, 0]
+    clone.checkpoints, clone.memory = [], None
+    assert kept() == [0, 0, 0]
 
 
 def test_a_state_without_rows_needs_the_journal_that_it_belongs_to():

@@ -68,7 +68,7 @@ def wait_for(compressor: compression.SegmentCompressor, path: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "replace", note)
-        compressor.add(str(path))
+        compressor.add(str(path), path.stat())
         assert done.wait(60)
 
 
@@ -190,6 +190,37 @@ def test_an_error_is_logged_once_and_the_driver_continues(
         writer.close()
     assert caplog.text.count("stay uncompressed") == 1
     assert numbers(local) == list(range(510))
+
+
+def test_no_other_file_than_the_one_that_was_complete_is_replaced(
+    local: Storage, monkeypatch: pytest.MonkeyPatch
+):
+    write(local, 0, 500)
+    first, segment, *_ = paths(local)
+    before, status = segment.read_bytes(), segment.stat()
+    # The file of a new experiment has the same name.
+    segment.unlink()
+    segment.write_bytes(before)
+    os.utime(segment, ns=(status.st_mtime_ns, status.st_mtime_ns + 1))
+    assert not compression.compress_file(str(segment), status=status)
+    assert segment.read_bytes() == before
+    # A superseded driver appends to its segment, before it is opened and later.
+    status = first.stat()
+    with first.open("ab") as stream:
+        stream.write(b"{}\n")
+    assert not compression.compress_file(str(first), status=status)
+    checksum = compression._checksum
+
+    def append(*arguments: Any) -> Any:
+        with first.open("ab") as stream:
+            stream.write(b"{}\n")
+        return checksum(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compression, "_checksum", append)
+        assert not compression.compress_file(str(first))
+    assert not is_compressed(first)
+    assert len(os.listdir(first.parent)) == len(paths(local))
 
 
 def test_closing_stops_within_a_segment(local: Storage):

@@ -87,12 +87,12 @@ def is_outage(error: BaseException) -> bool:
 
 
 def _http_status(error: BaseException) -> int:
-    """Return the status of HTTP in an exception of botocore, gcsfs or azure; 0 without one."""
+    """Return the status of HTTP in an exception of a store's client; 0 without one."""
     response = getattr(error, "response", None)
     meta = response.get("ResponseMetadata") if isinstance(response, dict) else None
     found = [meta.get("HTTPStatusCode") if isinstance(meta, dict) else None]
     found += [getattr(error, name, None) for name in ("status_code", "status", "code")]
-    return next((one for one in found if type(one) is int), 0)
+    return next((int(one) for one in found if isinstance(one, int)), 0)
 
 
 class RetrySchedule:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import threading
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,7 @@ OUTAGES = {
     "connection": lambda: ConnectionResetError(),
     "name": lambda: http_error("EndpointConnectionError"),
     "code": lambda: http_error("HttpError", code=503),
+    "status": lambda: http_error("InternalServerError", code=HTTPStatus.INTERNAL_SERVER_ERROR),
     "response": lambda: http_error("ClientError", response={"ResponseMetadata": {"HTTPStatusCode": 429}}),
 }
 

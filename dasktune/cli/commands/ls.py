@@ -91,12 +91,12 @@ def _list_cluster(arguments: argparse.Namespace) -> int:
         write_csv(head, [[one[name] for name in head] for one in experiments])
     elif experiments:
         rows = [_share_row(one, found["totals"]) for one in experiments]
-        head = list(_SHARES_HEAD)
+        columns = list(_SHARES_HEAD)
         if any(one["group"] for one in experiments):
-            head.insert(1, "group")
+            columns.insert(1, "group")
             for row, one in zip(rows, experiments, strict=True):
                 row.insert(1, one["group"] or None)
-        write(table_text(head, rows, terminal_width()))
+        write(table_text(columns, rows, terminal_width()))
     else:
         write(f"no experiments on {one_line(arguments.address)}")
     return 0

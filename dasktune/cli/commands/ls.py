@@ -81,15 +81,22 @@ def _list_cluster(arguments: argparse.Namespace) -> int:
     from dasktune.cluster.sharing.share_summary import read_shares
 
     found = read_shares(arguments.address, timeout_s=_TIMEOUT)
-    experiments = sorted(found["experiments"], key=lambda one: (-one["priority"], one["name"]))
+    # A plugin of an earlier version does not say the group.
+    experiments = [{"group": "", **one} for one in found["experiments"]]
+    experiments.sort(key=lambda one: (-one["priority"], one["group"], one["name"]))
     if arguments.format == "json":
         write_json({"totals": found["totals"], "experiments": experiments})
     elif arguments.format == "csv":
-        head = ("name", "weight", "priority", "held", "share", "due", "waiting", "waiting_s")
+        head = ("name", "weight", "priority", "held", "share", "due", "waiting", "waiting_s", "group")
         write_csv(head, [[one[name] for name in head] for one in experiments])
     elif experiments:
         rows = [_share_row(one, found["totals"]) for one in experiments]
-        write(table_text(_SHARES_HEAD, rows, terminal_width()))
+        columns = list(_SHARES_HEAD)
+        if any(one["group"] for one in experiments):
+            columns.insert(1, "group")
+            for row, one in zip(rows, experiments, strict=True):
+                row.insert(1, one["group"] or None)
+        write(table_text(columns, rows, terminal_width()))
     else:
         write(f"no experiments on {one_line(arguments.address)}")
     return 0

@@ -403,11 +403,11 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         -------
         dict
             ``totals``: the resources of the cluster that other programs do not use.
-            ``experiments``: for each one its ``name``, ``weight`` and ``priority``; what it holds
-            (``held``), and the fraction of `totals` that this is (``share``); the fraction that is
-            due to it (``due``), None while every experiment has all that it requests; the number of
-            trials that wait (``waiting``), and for how many seconds some have waited
-            (``waiting_s``), None if none waits.
+            ``experiments``: for each one its ``name``, ``weight`` and ``priority``; the ``group``
+            whose share it divides, empty for none; what it holds (``held``), and the fraction of
+            `totals` that this is (``share``); the fraction that is due to it (``due``), None while
+            every experiment has all that it requests; the number of trials that wait (``waiting``),
+            and for how many seconds some have waited (``waiting_s``), None if none waits.
         """
         totals, shown = self._summarize()
         return {"totals": totals, "experiments": list(shown.values())}
@@ -431,6 +431,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
                 "name": one.label,
                 "weight": one.weight,
                 "priority": one.priority,
+                "group": one.group,
                 "held": held,
                 "share": dominant_share(held, totals),
                 "due": None if self.plan is None else one.due,
@@ -461,10 +462,11 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         listed = order[:_MOST_LISTED]
         if name not in listed:
             listed[-1] = name
-        return {
-            "totals": totals,
-            "experiments": [{**shown[one], "is_own": one == name} for one in listed],
-        }
+        experiments = [{**shown[one], "is_own": one == name} for one in listed]
+        for one in experiments:
+            # Drivers of earlier versions accept no further facts.
+            del one["group"]
+        return {"totals": totals, "experiments": experiments}
 
     def _take_demand(self, name: str, demand: Mapping[str, Any]) -> _SharingExperiment:
         one = self.experiments.get(name)

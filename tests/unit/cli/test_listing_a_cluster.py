@@ -62,11 +62,34 @@ def test_ls_shows_the_shares_of_a_cluster(asked, dasktune):
 def test_ls_gives_the_shares_of_a_cluster_to_programs(asked, dasktune):
     code, out, _ = dasktune("ls", "--address", "tcp://host:8786", "--format", "json")
     assert (code, json.loads(out)["totals"]) == (0, {"CPU": 8.0, "GPU": 2.0})
-    assert json.loads(out)["experiments"] == SHARES["experiments"][::-1]
+    assert json.loads(out)["experiments"] == [{"group": "", **one} for one in SHARES["experiments"][::-1]]
     code, out, _ = dasktune("ls", "--address", "tcp://host:8786", "--format", "csv")
     head, _, later = out.splitlines()
-    assert head == "name,weight,priority,held,share,due,waiting,waiting_s"
-    assert later == "later,1.0,-1.0,{},0.0,0.25,3,21.4"
+    assert head == "name,weight,priority,held,share,due,waiting,waiting_s,group"
+    assert later == "later,1.0,-1.0,{},0.0,0.25,3,21.4,"
+
+
+def test_ls_shows_which_experiments_divide_the_share_of_a_group(asked, dasktune, monkeypatch):
+    later, first = SHARES["experiments"]
+    more = {**first, "name": "b", "group": "ann"}, {**first, "name": "c", "group": "ann\x1b[1m"}
+    shares = {
+        **SHARES,
+        "experiments": [{**later, "group": "ann"}, *more, {**first, "name": "d", "group": ""}],
+    }
+    monkeypatch.setattr(share_summary, "read_shares", lambda *_, **__: shares)
+    code, out, _ = dasktune("ls", "--address", "tcp://host:8786")
+    assert code == 0
+    head, *rows = (re.split(r" {2,}", line) for line in out.splitlines())
+    assert head[:3] == ["name", "group", "weight"]
+    # Those of a group are listed together, below those without one.
+    assert [row[:3] for row in rows] == [
+        ["d", "2.5", "0"],
+        ["b", "ann", "2.5"],
+        ["c", "ann?[1m", "2.5"],
+        ["later", "ann", "1"],
+    ]
+    code, out, _ = dasktune("ls", "--address", "tcp://host:8786", "--format", "csv")
+    assert out.splitlines()[-1] == "later,1.0,-1.0,{},0.0,0.25,3,21.4,ann"
 
 
 def test_ls_of_a_cluster_without_experiments_says_so(asked, dasktune):

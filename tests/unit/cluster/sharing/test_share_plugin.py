@@ -21,7 +21,7 @@ def test_the_summary_has_what_each_experiment_holds_is_due_and_waits_for() -> No
     scheduler.workers["y"].used_resources["CPU"] = 1.0
     scheduler.read("a", weight=2.0)
     scheduler.hold("a", "x", 1)
-    facts = {"name": "A", "weight": 2.0, "priority": 0.0, "held": {"CPU": 1}}
+    facts = {"name": "A", "weight": 2.0, "priority": 0.0, "group": "", "held": {"CPU": 1}}
     [alone] = scheduler.plugin.summary()["experiments"]
     assert alone == {**facts, "share": 1 / 3, "due": None, "waiting": 0, "waiting_s": None}
     scheduler.hold("a", "x", 2)
@@ -195,6 +195,14 @@ def test_room_that_is_not_used_is_not_reserved_for_long(two: Scheduler) -> None:
         two.read("b", waits=8)
         last = two.read("a", waits=8)["withheld"]
     assert free[0] in last
+
+
+def test_the_summary_has_the_groups_and_the_answers_to_drivers_have_not(two: Scheduler) -> None:
+    # Drivers of earlier versions would not understand the answer.
+    answer = two.read("b", waits=1, group="ann")
+    assert answer["shares"]["experiments"]
+    assert not any("group" in one for one in answer["shares"]["experiments"])
+    assert [one["group"] for one in two.plugin.summary()["experiments"]] == ["", "ann"]
 
 
 def test_the_answer_says_how_many_experiments_wait(two: Scheduler) -> None:

@@ -49,8 +49,9 @@ class GroupGuard:
 
     def __init__(self, group: int) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        # A system without a shell: user code's processes may then survive the worker.
-        with suppress(FileNotFoundError):
+        # A system without a shell, or without room for one more process: what user code has forked
+        # may then survive the worker.
+        with suppress(OSError):
             self._process = subprocess.Popen(
                 ["/bin/sh", "-c", _PROGRAM, "sh", str(group)],
                 stdin=subprocess.PIPE,

@@ -15,7 +15,6 @@ def train(config: dict[str, Any]) -> Generator[tuple[dict[str, Any], float], Non
         yield {"loss": 1.0}, config["seconds"]
 
 
-@pytest.mark.unvalidated
 def test_a_trial_that_reports_faster_than_anything_can_use_is_named_once(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.WARNING):
         results = simulate(

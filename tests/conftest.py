@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from leftover_processes import guarded_run, guarded_test
 from s3_kit import Line, S3Server
 
-# The same examples on every machine; on a slow one an example may take its time.
-settings.register_profile("dasktune", derandomize=True, deadline=None)
+# The same examples on every machine; on a slow one it may take its time to make and to try one.
+settings.register_profile(
+    "dasktune", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("dasktune")
 
 # They hold no doctests, and Python can import only one module of a name.

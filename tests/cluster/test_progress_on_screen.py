@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -282,7 +284,11 @@ def test_an_experiment_goes_on_and_ends_while_a_log_handler_of_the_user_waits(tm
         stdout=subprocess.PIPE,
         stderr=writes,
         env=environment("pipe"),
+        start_new_session=True,
     ) as process:
+        # A script that hangs fails this test, with its stacks, and does not end the whole run.
+        timer = threading.Timer(100, os.killpg, (process.pid, signal.SIGKILL))
+        timer.start()
         try:
             os.close(writes)
             # The thread of the handler has written nothing: the pipe is full.
@@ -294,6 +300,7 @@ def test_an_experiment_goes_on_and_ends_while_a_log_handler_of_the_user_waits(tm
                 shown += data
             assert process.wait(60) == 0
         finally:
+            timer.cancel()
             process.kill()
             os.close(reads)
     assert b"INFO:dasktune." in shown

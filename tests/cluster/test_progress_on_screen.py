@@ -286,7 +286,7 @@ def test_an_experiment_goes_on_and_ends_while_a_log_handler_of_the_user_waits(tm
         env=environment("pipe"),
         start_new_session=True,
     ) as process:
-        # A script that hangs writes its stacks after 110 s. What it has started may hold the pipe open.
+        # A script that hangs writes its stacks after 110 s; what it has started may hold the pipe.
         timer = threading.Timer(130, os.killpg, (process.pid, signal.SIGKILL))
         timer.start()
         try:

@@ -170,9 +170,9 @@ test-core-%:
 		echo 'test-matrix: skipped $*, which is not on this machine'; \
 	fi
 
-# Each seed is a storm and a hundred killed drivers on a disk, the same on S3, and hundreds of power cuts; signals
-# come at a hundred moments. One test of
-# one seed: CHAOS_SEEDS=3 .venv/bin/python -m pytest 'tests/chaos/test_chaos.py::test_nothing_is_lost_in_a_storm[2]'
+# Each seed is a storm and a hundred killed drivers on a disk, the same on S3, and hundreds of power cuts. Signals come
+# at a hundred moments. One test of one seed:
+# CHAOS_SEEDS=3 .venv/bin/python -m pytest 'tests/chaos/test_chaos.py::test_nothing_is_lost_in_a_storm[2]'
 .PHONY: chaos
 chaos: $(DEV)
 	CHAOS_SEEDS=20 $(BIN)/python -m pytest -m chaos tests/chaos tests/cluster

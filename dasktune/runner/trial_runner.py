@@ -507,7 +507,7 @@ class TrialRunner:
         if self._submit_questions() or handled.actions or not isinstance(event, TimePassed):
             self._record(event, handled)
         # A callback may request a checkpoint of the result that its trial waits at. The trial gets
-        # the request before it is told to continue, and so saves exactly this result.
+        # the request before it gets the order to continue, and so saves exactly this result.
         held = [one for one in handled.actions if isinstance(one, ContinueTraining) and self._callbacks]
         for action in handled.actions:
             self._num_actions[type(action)] += 1

@@ -81,7 +81,7 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
     def report_notices(self, worker: Any, topic: str) -> Any:
         """Report each notice of the worker to the driver while the returned object exists.
 
-        The driver must hear of it also if the worker runs no actor of the experiment but holds
+        The driver must get it also if the worker runs no actor of the experiment but holds
         resources of a trial elsewhere.
         """
         from dasktune.cluster.worker.worker_notices import NoticeReporter

@@ -105,7 +105,7 @@ class NoticeReporter:
         return reporter
 
     def on_notice(self, notice: NoticeAnswer) -> None:
-        """Report a notice; the driver may hear of it several times."""
+        """Report a notice; the driver may get it several times."""
         noticed = WorkerNoticed(self._worker.address, notice.seconds, notice.reason)
         # A worker that shuts down may have no connection.
         with suppress(OSError):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,10 @@ from hypothesis import HealthCheck, settings
 from leftover_processes import guarded_run, guarded_test
 from s3_kit import Line, S3Server
 
+# Dask reads it at its import, here and in the processes that tests start. Its profiler wakes up
+# each worker a hundred times a second, also those that wait for other tests.
+os.environ.setdefault("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "False")
+
 # The same examples on every machine; on a slow one it may take its time to make and to try one.
 settings.register_profile(
     "dasktune", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -22,6 +28,9 @@ settings.load_profile("dasktune")
 
 # They hold no doctests, and Python can import only one module of a name.
 collect_ignore_glob = ["*conftest.py"]
+
+#: See :func:`folder`.
+FOLDER = ExitStack()
 
 TESTS = Path(__file__).parent
 CLUSTER_TESTS = TESTS / "cluster"
@@ -89,6 +98,23 @@ def _no_files_in_the_home_directory(tmp_path_factory: pytest.TempPathFactory) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(scope="session")
+def folder() -> ExitStack:
+    """What ends when the tests of a folder are over, and not with the run.
+
+    The processes of an idle cluster would take a tenth of a processor from all tests that follow.
+    """
+    return FOLDER
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
+    """End what the tests of a folder have shared."""
+    yield
+    if nextitem is None or nextitem.path.parent != item.path.parent:
+        FOLDER.close()
 
 
 @pytest.fixture

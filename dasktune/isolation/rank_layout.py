@@ -138,13 +138,14 @@ def _visible_devices(
     """Return the GPUs that a rank sees; None for those of its worker.
 
     With one GPU for each rank of a host, they see all their GPUs in the order of their
-    local ranks: so ``cuda:LOCAL_RANK`` is a rank's own, and the GPUs can copy to each other.
+    local ranks: so ``cuda:LOCAL_RANK`` is a rank's own, and the GPUs can copy to each other. Ranks
+    that share a GPU see only that one, because CUDA finds no device at all if one is named twice.
     """
     if not spec.bundle_devices or spec.bundle_devices[place.bundle] is None:
         return None
     own = spec.bundle_devices[place.bundle] or ()
     beside = [one for one in places if one.info.node_rank == place.info.node_rank]
     devices = [spec.bundle_devices[one.bundle] or () for one in beside]
-    if any(len(one) != 1 for one in devices):
-        return own
-    return tuple(name for one in devices for name in one)
+    names = tuple(name for one in devices for name in one)
+    one_each = all(len(one) == 1 for one in devices) and len(set(names)) == len(names)
+    return names if one_each else own

@@ -102,19 +102,22 @@ def assign_devices(
     -------
     tuple of str
         If the workers' lists are rotations, its first device. Otherwise as many free devices as it
-        declares, or, without a declaration, every n-th free device for n waiting workers.
+        declares, or, without a declaration, every n-th free device for n waiting workers. If it
+        declares some and others have all of them, it shares theirs.
 
     Examples
     --------
     >>> first = assign_devices("0123", taken=(), waiting=2)
     >>> first, assign_devices("0123", taken=first, waiting=1)
     (('0', '2'), ('1', '3'))
+    >>> assign_devices("0", taken="0", wanted=1)
+    ('0',)
     """
     if is_rotation(visible, others):
         visible = visible[:1]
         wanted = None
     left = [name for name in visible if name not in taken]
-    return tuple(left[:: max(1, waiting)] if wanted is None else left[:wanted])
+    return tuple(left[:: max(1, waiting)] if wanted is None else (left or visible)[:wanted])
 
 
 def gpu_names(devices: Sequence[str], count: int) -> tuple[str, ...]:

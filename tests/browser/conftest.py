@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ def programs() -> tuple[str, str] | None:
 
 
 @pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def browser(folder: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return the driver of a browser; skip only on a contributor's machine that has none."""
     found = programs()
     if found is None:
@@ -49,8 +49,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     driver = webdriver.Chrome(options=options, service=service)
     driver.set_page_load_timeout(120)
     driver.set_script_timeout(120)
-    yield driver
-    driver.quit()
+    folder.callback(driver.quit)
+    return driver
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -48,11 +49,9 @@ def _disregard_threads_of_other_tests() -> None:
 
 
 @pytest.fixture(scope="session")
-def shared_pair() -> Iterator[SharedPair]:
+def shared_pair(folder: ExitStack) -> SharedPair:
     """The cluster of :func:`pair`, for fixtures of modules."""
-    shared = SharedPair()
-    yield shared
-    shared.close()
+    return folder.enter_context(closing(SharedPair()))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,11 @@ import pytest
 import dasktune as tune
 
 
-@pytest.fixture(scope="package")
-def _cluster() -> Iterator[Any]:
+@pytest.fixture(scope="session")
+def _cluster(folder: ExitStack) -> Any:
     from distributed import LocalCluster
 
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
-        yield cluster
+    return folder.enter_context(LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0"))
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import cloudpickle
@@ -28,14 +29,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def slurm_daemons() -> Iterator[Slurm]:
+def slurm_daemons(folder: ExitStack) -> Slurm:
     """A SLURM that all tests share."""
     missing = [name for name in slurm_kit.PROGRAMS if slurm_kit.program(name) is None]
     skip_unless(not missing, f"SLURM is needed, which .ci/engines installs: no {', '.join(missing)}")
     skip_unless(os.geteuid() == 0, "only root can start the daemons of SLURM")
-    slurm = Slurm()
-    yield slurm
-    slurm.close()
+    return folder.enter_context(closing(Slurm()))
 
 
 @pytest.fixture

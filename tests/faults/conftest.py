@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 
 import cloudpickle
 import cluster_kit
@@ -17,11 +18,9 @@ cloudpickle.register_pickle_by_value(fault_kit)
 
 
 @pytest.fixture(scope="session")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def fleet(folder: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> Fleet:
     """A cluster of single processes; each test says how many workers it wants."""
-    fleet = Fleet(tmp_path_factory.mktemp("fleet"))
-    yield fleet
-    fleet.close()
+    return folder.enter_context(closing(Fleet(tmp_path_factory.mktemp("fleet"))))
 
 
 @pytest.fixture

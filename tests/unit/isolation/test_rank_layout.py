@@ -60,6 +60,12 @@ def test_ranks_with_several_gpus_see_their_own() -> None:
     assert [one["CUDA_VISIBLE_DEVICES"] for one in seen] == ["0,1", "2,3"]
 
 
+def test_ranks_that_share_a_gpu_see_that_one_once() -> None:
+    # The worker of two of them declares more GPUs than it has.
+    seen = environments(["tcp://a:1"] * 3, {"GPU": 1}, (("0",), ("1",), ("0",)))
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in seen] == ["0", "1", "0"]
+
+
 def test_ranks_beside_one_with_other_gpus_see_their_own() -> None:
     devices = (("0", "1"), ("2",), None)
     seen = environments(["tcp://a:1"] * 3, {"GPU": 1}, devices)

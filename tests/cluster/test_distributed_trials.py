@@ -522,7 +522,9 @@ def test_a_stop_between_results_kills_after_the_grace_period(cluster: LocalClust
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have one loopback address")
-@pytest.mark.parametrize("rank", [0, 1], ids=["own", "other"])
+@pytest.mark.parametrize(
+    "rank", [pytest.param(0, id="own", marks=pytest.mark.slow), pytest.param(1, id="other")]
+)
 def test_a_worker_that_is_closed_is_no_failure(two_hosts: Fleet, tmp_path: Path, rank: int) -> None:
     place = tmp_path / "trial"
     place.mkdir()
@@ -756,9 +758,8 @@ def leave_a_rank(config: dict[str, Any]) -> None:
     signal.pause()
 
 
-@pytest.mark.parametrize(
-    "failing", [pytest.param(0, id="other"), pytest.param(1, id="own", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("failing", [pytest.param(0, id="other"), pytest.param(1, id="own")])
 def test_a_rank_that_does_not_die_at_once_keeps_its_room(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, failing: int
 ) -> None:
@@ -815,6 +816,7 @@ def test_each_rank_saves_its_own_files(cluster: LocalCluster, tmp_path: Path, ra
     assert slices(result.checkpoint) == ["2"] * 6
 
 
+@pytest.mark.slow
 def test_another_number_of_ranks_restores_the_shards(cluster: LocalCluster, tmp_path: Path) -> None:
     [result] = tuner(cluster, tmp_path / "a", tune.with_ranks(save_shards, 4), {"steps": 2}).fit()
     again = tune.with_ranks(save_shards, 3)

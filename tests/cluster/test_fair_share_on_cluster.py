@@ -135,9 +135,8 @@ def test_a_second_experiment_begins_while_the_first_still_has_trials(client: Cli
         assert "ERROR" not in statuses(first.result(PATIENCE))
 
 
-@pytest.mark.parametrize(
-    ("weight", "least", "most"), [pytest.param(1.0, 0.35, 0.65, marks=pytest.mark.slow), (3.0, 0.6, 0.88)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("weight", "least", "most"), [(1.0, 0.35, 0.65), (3.0, 0.6, 0.88)])
 def test_trials_begin_in_proportion_to_the_weights(
     client: Client, tmp_path: Path, weight: float, least: float, most: float
 ) -> None:

@@ -100,6 +100,7 @@ def zombie(config: dict[str, Any]) -> None:
         note(place, f"{os.getpid()} leaves")
 
 
+@pytest.mark.slow
 def test_a_hung_worker_is_replaced_and_commits_nothing_when_it_wakes_up(fleet: Fleet, tmp_path: Path) -> None:
     fleet.keep(2)
     with fitting(

@@ -203,6 +203,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_starts_that_a_killed_driver_had_not_made_durable_cost_no_trial(
     s3: S3Server, cluster: LocalCluster, tmp_path: Path
 ) -> None:

@@ -116,7 +116,7 @@ def client(fleet: Fleet) -> Iterator[Client]:
         yield client
 
 
-@pytest.mark.parametrize("isolation", ["thread", "process"])
+@pytest.mark.parametrize("isolation", ["thread", pytest.param("process", marks=pytest.mark.slow)])
 def test_a_trial_goes_on_from_the_memory_of_the_worker_that_it_has_left(
     fleet: Fleet, client: Client, tmp_path: Path, isolation: str
 ) -> None:

@@ -81,7 +81,14 @@ def as_delayed_sparse():
 
 
 IN_MEMORY = [as_lists, as_sparse, as_pandas, as_polars]
-LAZY = [as_dask_array, as_dask_frame, as_delayed, as_delayed_lists, as_delayed_sparse]
+LAZY = [
+    as_dask_array,
+    as_delayed,
+    *(
+        pytest.param(one, marks=pytest.mark.slow)
+        for one in (as_dask_frame, as_delayed_lists, as_delayed_sparse)
+    ),
+]
 
 
 @pytest.mark.parametrize("kind", [*IN_MEMORY, *LAZY])

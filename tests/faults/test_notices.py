@@ -158,7 +158,8 @@ def test_the_death_of_a_worker_with_notice_counts_as_no_loss(
     assert not bout.losses[0]["charged"]
 
 
-@pytest.mark.parametrize("isolation", ["thread", pytest.param("process", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_a_function_that_asks_repeats_at_most_one_step_after_sigterm_to_its_nanny(
     fleet: Fleet, client: Client, tmp_path: Path, isolation: str
 ) -> None:

@@ -29,7 +29,7 @@ settings.load_profile("dasktune")
 # They hold no doctests, and Python can import only one module of a name.
 collect_ignore_glob = ["*conftest.py"]
 
-#: See :func:`folder`.
+#: See :func:`folder_scope`.
 FOLDER = ExitStack()
 
 TESTS = Path(__file__).parent
@@ -101,7 +101,7 @@ def _no_files_in_the_home_directory(tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="session")
-def folder() -> ExitStack:
+def folder_scope() -> ExitStack:
     """What ends when the tests of a folder are over, and not with the run.
 
     The processes of an idle cluster would take a tenth of a processor from all tests that follow.

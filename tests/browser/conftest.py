@@ -31,7 +31,7 @@ def programs() -> tuple[str, str] | None:
 
 
 @pytest.fixture(scope="session")
-def browser(folder: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def browser(folder_scope: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return the driver of a browser; skip only on a contributor's machine that has none."""
     found = programs()
     if found is None:
@@ -49,7 +49,7 @@ def browser(folder: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> Any:
     driver = webdriver.Chrome(options=options, service=service)
     driver.set_page_load_timeout(120)
     driver.set_script_timeout(120)
-    folder.callback(driver.quit)
+    folder_scope.callback(driver.quit)
     return driver
 
 

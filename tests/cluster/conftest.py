@@ -49,9 +49,9 @@ def _disregard_threads_of_other_tests() -> None:
 
 
 @pytest.fixture(scope="session")
-def shared_pair(folder: ExitStack) -> SharedPair:
+def shared_pair(folder_scope: ExitStack) -> SharedPair:
     """The cluster of :func:`pair`, for fixtures of modules."""
-    return folder.enter_context(closing(SharedPair()))
+    return folder_scope.enter_context(closing(SharedPair()))
 
 
 @pytest.fixture

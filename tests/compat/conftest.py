@@ -13,10 +13,10 @@ import dasktune as tune
 
 
 @pytest.fixture(scope="session")
-def _cluster(folder: ExitStack) -> Any:
+def _cluster(folder_scope: ExitStack) -> Any:
     from distributed import LocalCluster
 
-    return folder.enter_context(LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0"))
+    return folder_scope.enter_context(LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0"))
 
 
 @pytest.fixture(scope="module")

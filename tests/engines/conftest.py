@@ -29,12 +29,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def slurm_daemons(folder: ExitStack) -> Slurm:
+def slurm_daemons(folder_scope: ExitStack) -> Slurm:
     """A SLURM that all tests share."""
     missing = [name for name in slurm_kit.PROGRAMS if slurm_kit.program(name) is None]
     skip_unless(not missing, f"SLURM is needed, which .ci/engines installs: no {', '.join(missing)}")
     skip_unless(os.geteuid() == 0, "only root can start the daemons of SLURM")
-    return folder.enter_context(closing(Slurm()))
+    return folder_scope.enter_context(closing(Slurm()))
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ cloudpickle.register_pickle_by_value(fault_kit)
 
 
 @pytest.fixture(scope="session")
-def fleet(folder: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> Fleet:
+def fleet(folder_scope: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> Fleet:
     """A cluster of single processes; each test says how many workers it wants."""
-    return folder.enter_context(closing(Fleet(tmp_path_factory.mktemp("fleet"))))
+    return folder_scope.enter_context(closing(Fleet(tmp_path_factory.mktemp("fleet"))))
 
 
 @pytest.fixture

@@ -198,6 +198,7 @@ def test_a_notebook_keeps_the_last_picture(tmp_path, how):
 STOPPED = """
 import faulthandler
 import logging
+import os
 import sys
 import distributed
 import dasktune as tune
@@ -209,9 +210,14 @@ def train(config):
 if __name__ == "__main__":
     # If it hangs, the test shows where.
     faulthandler.dump_traceback_later(110, exit=True, file=open(sys.argv[1] + ".stacks", "w"))
+    # What a worker writes, such as a warning of Python's, must not wait for the terminal, too.
+    terminal, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
     with distributed.Client(
         n_workers=1, threads_per_worker=2, dashboard_address=":0", silence_logs=50
     ) as client:
+        os.dup2(terminal, 2)
+        os.close(terminal)
         if len(sys.argv) > 2:
             logging.basicConfig()
             logging.getLogger("dasktune").setLevel(logging.INFO)

@@ -202,7 +202,7 @@ def train(config: dict[str, Any]) -> None:
     y = x.sum(1, keepdim=True).tanh()
     model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)).cuda()
     optimizer = torch.optim.Adam(model.parameters(), lr=config["lr"])
-    step = 0
+    step, loss = 0, torch.tensor(0.0)
     if checkpoint := tune.get_checkpoint():
         state = torch.load(Path(checkpoint.path) / "state.pt", map_location="cuda")
         model.load_state_dict(state["model"])
@@ -241,6 +241,7 @@ def test_a_population_trains_on_a_gpu(cluster: LocalCluster, tmp_path: Path) -> 
     assert max(result.metrics["step"] for result in results) == 20
     best = results.get_best_result()
     assert best.metrics["loss"] < 0.01
+    assert best.checkpoint is not None
     state = torch.load(Path(best.checkpoint.path) / "state.pt", map_location="cpu")
     assert state["step"] == 20
     assert [one for one in journal(tmp_path) if "ExploitTrial" in str(one.get("actions"))]

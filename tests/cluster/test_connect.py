@@ -222,6 +222,20 @@ def test_a_server_that_never_answers_fails_soon_and_is_named() -> None:
             connect(mute, timeout_s=0.5)
 
 
+def test_the_port_of_a_dashboard_is_told_from_a_schedulers() -> None:
+    with LocalCluster(
+        n_workers=0, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0"
+    ) as cluster:
+        page = cluster.dashboard_link
+        port = re.findall(r":(\d+)/", page)[0]
+        with pytest.raises(
+            ClusterError, match=rf"a web server answers at tcp://127\.0\.0\.1:{port}, perhaps"
+        ):
+            connect(f"127.0.0.1:{port}", timeout_s=5)
+        with pytest.raises(ConfigError, match="the address of a page, such as Dask's dashboard"):
+            connect(page)
+
+
 def test_an_address_of_a_worker_is_told_from_a_schedulers(address: str) -> None:
     with connect(address) as connection:
         (worker,) = connection.client.run(os.getpid)

@@ -1,0 +1,51 @@
+"""The text of a call, with which people see how an object was made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from reprlib import Repr
+from typing import Any, Final
+
+__all__ = ["call_text"]
+
+
+class _ArgumentRepr(Repr):
+    """Bounded texts of arguments, without the addresses of objects in memory."""
+
+    def repr_instance(self, x: Any, level: int) -> str:  # named by `Repr`
+        kind = type(x)
+        if isinstance(x, type) or kind.__name__ in ("function", "builtin_function_or_method", "method"):
+            return str(x.__qualname__)
+        if kind.__repr__ is object.__repr__:
+            return f"<{kind.__qualname__}>"
+        return super().repr_instance(x, level)
+
+
+_argument: Final = _ArgumentRepr()
+_argument.maxstring = _argument.maxother = 100
+_argument.maxdict = _argument.maxlist = _argument.maxtuple = 12
+_argument.maxlevel = 4
+
+
+def call_text(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return the call of `name` with these arguments as one text.
+
+    Parameters
+    ----------
+    name : str
+        The name of what is called.
+    args : sequence
+        The positional arguments.
+    kwargs : mapping of str to object
+        The keyword arguments. Long values are shortened; functions and classes are named.
+
+    Examples
+    --------
+    >>> call_text("range", (1, 5), {})
+    'range(1, 5)'
+    >>> call_text("sorted", ([3, 1],), {"key": abs})
+    'sorted([3, 1], key=abs)'
+    """
+    shown = [_argument.repr(value) for value in args]
+    shown += [f"{key}={_argument.repr(value)}" for key, value in kwargs.items()]
+    return f"{name}({', '.join(shown)})"

@@ -231,7 +231,7 @@ def test_the_port_of_a_dashboard_is_told_from_a_schedulers() -> None:
         with pytest.raises(
             ClusterError, match=rf"a web server answers at tcp://127\.0\.0\.1:{port}, perhaps"
         ):
-            connect(f"127.0.0.1:{port}", timeout_s=5)
+            connect(f"127.0.0.1:{port}", timeout_s=1)
         with pytest.raises(ConfigError, match="the address of a page, such as Dask's dashboard"):
             connect(page)
 

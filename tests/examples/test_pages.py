@@ -85,7 +85,7 @@ PRINTED = {
     "early-stopping-savings.md": r"None: 16200 epochs, 4050 h .*ASHAScheduler\(max_t=81.*: 1?\d\d\d epochs",
     "from-optuna.md": r"\{'kind': '(sgd|adam)', 'rate': [\d.]+.*\} 0\.\d+",
     "from-dask-ml.md": r"'alpha': .*'penalty': 'l[12]'\} 0\.[89].*dask\.array<",
-    "large-data.md": r"0\.000\d+\n.*0\.000\d+\n",
+    "large-data.md": r"0\.000\d{3}\n.*0\.000\d{3}\n",
     "many-gpus.md": r"one for each trial:  .*'0'.*'1'.*half of one: .*two for each trial:  .*'0,1'",
     "shared-cluster.md": r"mine 20 0\n.*urgent 20 0\n.*later 20 0\n",
     "faq.md": r"\{'x': 0\.\d+\} .*dasktune_results/questions",

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -61,6 +62,9 @@ _FORMS: Final = (
     "a distributed.Client, a cluster object, an address such as 'tcp://host:8786', "
     "the path of a scheduler file, or None"
 )
+
+#: Dask waits for a scheduler that may be starting, and then tells of the time only.
+_REFUSED: Final = "connection refused: no program listens at this port"
 
 #: Where the address of a scheduler is found.
 _SCHEDULER_PORT: Final = (
@@ -380,28 +384,41 @@ async def _check_answers(target: _Target, timeout: float) -> None:
         raise
     # A server that is no Dask scheduler may make Dask raise any exception, even a MemoryError.
     except Exception as exc:
-        if await _is_web_server(target.address, min(_HTTP_PROBE, timeout)):
+        found = await _who_answers(target.address, min(_HTTP_PROBE, timeout))
+        if found is _Answer.WEB_SERVER:
             raise ClusterError(
                 f"a web server answers at {target.address}, perhaps Dask's dashboard, and no scheduler. "
                 f"{_SCHEDULER_PORT}"
             ) from exc
-        raise ClusterError(_unreachable(target.address, timeout, exc)) from exc
+        reason = ConnectionRefusedError(_REFUSED) if found is _Answer.REFUSED else exc
+        raise ClusterError(_unreachable(target.address, timeout, reason)) from exc
     finally:
         if scheduler is not None:
             await scheduler.close_rpc()
 
 
-async def _is_web_server(address: str, timeout: float) -> bool:
-    """Whether a web server answers at an address, as a dashboard does at a port of its own."""
+class _Answer(Enum):
+    """What answers where no scheduler does."""
+
+    WEB_SERVER = "web server"
+    REFUSED = "refused"
+    OTHER = "other"
+
+
+async def _who_answers(address: str, timeout: float) -> _Answer:
+    """Return what answers at an address; a dashboard has a port near the scheduler's."""
     writer = None
     try:
         opened = asyncio.open_connection(*get_address_host_port(address))
         reader, writer = await asyncio.wait_for(opened, timeout)
         # The request of an unknown page, so that no page is built.
         writer.write(b"HEAD /dasktune-probe HTTP/1.0\r\n\r\n")
-        return await asyncio.wait_for(reader.readexactly(5), timeout) == b"HTTP/"
+        begin = await asyncio.wait_for(reader.readexactly(5), timeout)
+        return _Answer.WEB_SERVER if begin == b"HTTP/" else _Answer.OTHER
+    except ConnectionRefusedError:
+        return _Answer.REFUSED
     except (OSError, EOFError, ValueError, asyncio.TimeoutError):
-        return False
+        return _Answer.OTHER
     finally:
         if writer is not None:
             writer.close()

@@ -84,3 +84,16 @@ def test_every_file_of_the_documentation_that_code_names_is_there():
     }
     assert named
     assert [one for one in sorted(named) if not (ROOT / one[1]).exists()] == []
+
+
+def test_the_list_of_decisions_has_each_of_them():
+    listed = re.findall(
+        r"^- \[.*\]\(design/([\w-]+)\.md#([\w-]+)\)$", (ROOT / "docs/design.md").read_text("utf-8"), re.M
+    )
+    there = [
+        (path.stem, anchor(heading))
+        for path in sorted((ROOT / "docs" / "design").glob("*.md"))
+        for heading in re.findall(r"^## (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert sorted(listed) == sorted(there)
+    assert len(there) > 100

@@ -49,10 +49,15 @@ def squeezed(text: str) -> str:
 
 def expected(source: str) -> list[str]:
     """Return what a page must have: its headings, and the lines of its code."""
-    fences = re.findall(r"^```(?:python|py|bash|console|text|yaml|toml)?\n(.*?)^```$", source, re.M | re.S)
-    prose = re.sub(r"^(```+).*?^\1$", "", source, flags=re.M | re.S)
-    headings = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", one) for one in re.findall(r"^#+ (.*)$", prose, re.M)]
-    return headings + [line for fence in fences for line in fence.splitlines() if line.strip()]
+    found, opened = [], None
+    for line in source.splitlines():
+        if line.startswith("```"):
+            opened = line.strip("`") if opened is None else None
+        elif opened is None and line.startswith("#"):
+            found.append(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", line))
+        elif opened is not None and not opened.startswith("{") and opened != "mermaid" and line.strip():
+            found.append(line)
+    return found
 
 
 def missing(page: Path, built: Path) -> list[str]:

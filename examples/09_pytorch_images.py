@@ -139,7 +139,7 @@ def show(results: tune.ResultGrid, test: Pictures) -> None:
     assert checkpoint is not None
     network = new_network(best.config)
     load_state(checkpoint, network=network)
-    shown = {key: round(value, 5) for key, value in best.config.items() if key != "seed"}
+    shown = ", ".join(f"{key}={value:.3g}" for key, value in best.config.items() if key != "seed")
     print(f"Best of {len(results)} configurations: {shown}")
     print(f"Accuracy on pictures that it has never seen: {accuracy(network, test, 'cpu'):.1%}")
     trained, full = sum(len(result.history) for result in results), len(results) * MAX_EPOCHS

@@ -111,7 +111,7 @@ class TrialScheduler(_DecisionsOfRayTune, ABC):
                 self._made_by = call_text(self._class_name(), args, kwargs)
             init(self, *args, **kwargs)
 
-        cls.__init__ = init_and_keep_call  # type: ignore[method-assign]
+        cls.__init__ = init_and_keep_call  # type: ignore[assignment, method-assign]
 
     def __repr__(self) -> str:
         if self._made_by is not None:

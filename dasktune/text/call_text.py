@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from reprlib import Repr
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Final
 
 __all__ = ["call_text"]
+
+#: What a class inherits that says nothing about its objects.
+_NO_REPR: Final[Any] = object.__repr__
 
 
 class _ArgumentRepr(Repr):
     """Bounded texts of arguments, without the addresses of objects in memory."""
 
     def repr_instance(self, x: Any, level: int) -> str:  # named by `Repr`
-        kind = type(x)
-        if isinstance(x, type) or kind.__name__ in ("function", "builtin_function_or_method", "method"):
-            return str(x.__qualname__)
-        if kind.__repr__ is object.__repr__:
-            return f"<{kind.__qualname__}>"
+        if isinstance(x, type | FunctionType | BuiltinFunctionType | MethodType):
+            return x.__qualname__
+        if type(x).__repr__ is _NO_REPR:
+            return f"<{type(x).__qualname__}>"
         return super().repr_instance(x, level)
 
 

@@ -193,7 +193,8 @@ format: $(DEV)
 
 .PHONY: docs
 docs: $(DOCS)
-	$(BIN)/python -m sphinx --fail-on-warning --keep-going -b html docs docs/_build/html
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --jobs=auto -b html docs docs/_build/html
+	$(BIN)/python docs/check_pages.py docs/_build/html
 
 .PHONY: bench
 bench: $(DEV)

@@ -1,6 +1,6 @@
 """A search that was cut off goes on as if it had not been, with trials under way.
 
-What this shows for each searcher is what the table in docs/search.md says of it.
+What this shows for each searcher is what the table in docs/searchers.md says of it.
 """
 
 from __future__ import annotations

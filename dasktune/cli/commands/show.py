@@ -52,7 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _parts(overview: Overview, log: CommandLog) -> Iterator[str]:
     projection = overview.projection
     yield fields_text(_header(overview))
-    yield f"Settings\n{_indented(fields_text(_settings(overview)))}"
+    settings = {"scheduler": "FIFOScheduler, the default", **_settings(overview)}
+    yield f"Settings\n{_indented(fields_text(settings))}"
     best = projection.best
     if best is not None:
         iteration, value = best.best[0]
@@ -104,7 +105,7 @@ def _header(overview: Overview) -> dict[str, object]:
 
 
 def _settings(overview: Overview) -> dict[str, Any]:
-    """Return the settings that differ from their defaults, with classes instead of objects."""
+    """Return the settings that differ from their defaults, with texts or classes for objects."""
     try:
         entries = TunerFile.read(overview.storage).entries
     except StorageError:  # the driver died before it wrote the file, or the file is unreadable
@@ -132,6 +133,8 @@ def _setting(entry: Mapping[str, Any]) -> Any:
         value = entry["value"]
         return without_passwords(value) if isinstance(value, str) else value
     lost = " (could not be stored)" if "lost" in entry else ""
+    if isinstance(entry.get("text"), str):
+        return without_passwords(entry["text"]) + lost
     return f"<{entry.get('type', 'object')}>{lost}"
 
 

@@ -75,11 +75,18 @@ def short(config: dict[str, Any]) -> None:
 
 
 def endless(
-    place: Path, address: str, name: str, *, cpus: int = 1, seconds: float = 0.1, **options: Any
+    place: Path,
+    address: str,
+    name: str,
+    *,
+    cpus: int = 1,
+    gpus: float = 0,
+    seconds: float = 0.1,
+    **options: Any,
 ) -> tune.Tuner:
     """Return an experiment that runs trials until there is a file "stop-<name>" or "stop"."""
     return tune.Tuner(
-        tune.with_resources(short, {"cpu": cpus}),
+        tune.with_resources(short, {"cpu": cpus, "gpu": gpus} if gpus else {"cpu": cpus}),
         param_space={"place": str(place), "name": name, "seconds": seconds, "x": tune.uniform(0, 1)},
         tune_config=tune.TuneConfig(num_samples=100_000),
         run_config=run_config(
@@ -214,6 +221,39 @@ def test_a_large_trial_begins_among_small_ones(client: Client, tmp_path: Path) -
             until(lambda: begun(tmp_path)["large"] >= 2)
             (tmp_path / "stop-large").touch()
         (tmp_path / "stop-small").touch()
+
+
+def devices_held(dask_scheduler: Any) -> list[dict[int, float]]:
+    """Return the parts of GPUs of each lease that a worker has granted."""
+    leases = dask_scheduler.plugins[PLUGIN_NAME].leases.values()
+    return [dict(lease.gpus) for held in leases for lease in held.values() if lease.gpus]
+
+
+def test_a_whole_gpu_becomes_free_among_halves(tmp_path: Path) -> None:
+    declared = {"CPU": 6, "GPU": 2}
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=6, resources=declared, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        stopping(tmp_path, "halves", "whole"),
+        fitting(endless(tmp_path, cluster.scheduler_address, "halves", gpus=0.5)),
+    ):
+        until(lambda: begun(tmp_path)["halves"] >= 8)
+        with fitting(endless(tmp_path, cluster.scheduler_address, "whole", gpus=1)):
+            seen: list[dict[int, float]] = []
+
+            def has_had_turns() -> bool:
+                seen.extend(client.run_on_scheduler(devices_held))
+                return begun(tmp_path)["whole"] >= 5
+
+            until(has_had_turns)
+            before = begun(tmp_path)["halves"]
+            until(lambda: begun(tmp_path)["halves"] >= before + 5)
+            for name in ("halves", "whole"):
+                (tmp_path / f"stop-{name}").touch()
+    # Each lease has one device, which the plan knows from the worker.
+    assert {tuple(parts.values()) for parts in seen} == {(0.5,), (1.0,)}
 
 
 def test_a_higher_priority_comes_first(client: Client, tmp_path: Path) -> None:

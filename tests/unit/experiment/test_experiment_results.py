@@ -508,6 +508,7 @@ def test_a_trial_whose_results_do_not_reach_back_to_the_clone_point_is_found(old
     donor.checkpoints = [
         CheckpointRecord(path=f"trials/{donor.trial_id}/checkpoint_000001_i01", index=1, iteration=oldest)
     ]
+    donor.next_checkpoint = 2
     index = lab.experiment.trial_index
     histories = {key: History(trial.history) for key, trial in index.trials.items()}
     assert index.cut_short() is None

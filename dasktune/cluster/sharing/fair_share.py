@@ -85,7 +85,8 @@ _MOST_SPREAD = 16
 #: No resources.
 _NOTHING: Amounts = {}
 
-#: Prefix of the resources that are single GPUs. Dask's names of resources have no slash.
+#: Prefix of the resources that are single GPUs. One that a worker declares by such a name has no
+#: share.
 _GPU = "GPU/"
 
 #: Steps of the search for the places of several bundles, as in `dasktune.placement.bin_packing`.
@@ -428,6 +429,8 @@ class _Planner:
         self._addresses = list(capacity)
         #: What is not dealt yet; other programs may use more than a worker has.
         self._rooms = {a: {k: max(0.0, v) for k, v in room.items()} for a, room in capacity.items()}
+        #: The resources that are single GPUs, by address.
+        self._gpus = {a: [kind for kind in room if kind.startswith(_GPU)] for a, room in capacity.items()}
         #: What is not dealt and not held either. It is never more than what is not dealt.
         self._free = {address: dict(room) for address, room in self._rooms.items()}
         self._totals = total_amounts(capacity)
@@ -609,7 +612,7 @@ class _Planner:
             order = deque(sorted(usable, key=lambda address: self._missing(address, bundles[0])))
         while order and not _fits_some(rooms[order[0]], kinds):
             order.popleft()
-        found = _assign(bundles, strategy, rooms, order) if order else None
+        found = _assign(bundles, strategy, rooms, order, self._gpus) if order else None
         self._orders[key] = order if found is not None else deque()
         return found
 
@@ -649,12 +652,13 @@ class _Planner:
 
     def _choose_gpus(self, address: str, bundles: Sequence[Amounts]) -> Amounts | None:
         """Return what bundles take of a worker together; None if they do not fit there."""
+        gpus = self._gpus[address]
         if len(bundles) == 1:
-            return _with_gpus(bundles[0], self._rooms[address], self._free[address])
+            return _with_gpus(bundles[0], self._rooms[address], self._free[address], gpus)
         room, free = dict(self._rooms[address]), dict(self._free[address])
         taken: dict[str, float] = {}
         for bundle in bundles:
-            needs = _with_gpus(bundle, room, free)
+            needs = _with_gpus(bundle, room, free, gpus)
             if needs is None:
                 return None
             _take(room, needs)
@@ -682,17 +686,26 @@ class _Planner:
 
 
 def _assign(
-    bundles: Sequence[Amounts], strategy: str, rooms: Mapping[str, Amounts], order: Sequence[str]
+    bundles: Sequence[Amounts],
+    strategy: str,
+    rooms: Mapping[str, Amounts],
+    order: Sequence[str],
+    gpus: Mapping[str, Sequence[str]],
 ) -> list[tuple[str, Amounts]] | None:
     """Assign each bundle to a worker by the placement strategy; None if that is not possible."""
     if strategy == "SPREAD":
-        found = _search(bundles, "STRICT_SPREAD", rooms, order) if len(bundles) <= len(order) else None
-        return found or _search(bundles, strategy, rooms, order)
-    return _search(bundles, strategy, rooms, order)
+        fewer = len(order) < len(bundles)
+        found = None if fewer else _search(bundles, "STRICT_SPREAD", rooms, order, gpus)
+        return found or _search(bundles, strategy, rooms, order, gpus)
+    return _search(bundles, strategy, rooms, order, gpus)
 
 
 def _search(
-    bundles: Sequence[Amounts], strategy: str, rooms: Mapping[str, Amounts], order: Sequence[str]
+    bundles: Sequence[Amounts],
+    strategy: str,
+    rooms: Mapping[str, Amounts],
+    order: Sequence[str],
+    gpus: Mapping[str, Sequence[str]],
 ) -> list[tuple[str, Amounts]] | None:
     """Assign one bundle after the other, and go back to the one before when one does not fit."""
     chosen: list[tuple[str, Amounts]] = []
@@ -720,7 +733,7 @@ def _search(
                 del after[last]
             continue
         room = after.get(address) or dict(rooms[address])
-        taken = _with_gpus(bundles[len(chosen)], room, room)
+        taken = _with_gpus(bundles[len(chosen)], room, room, gpus[address])
         if taken is None:
             continue
         after[address] = room
@@ -766,7 +779,7 @@ def _combined(bundles: Sequence[Amounts]) -> Sequence[Amounts]:
     return bundles if sum("GPU" in needs for needs in bundles) > 1 else [_sum_of(bundles)]
 
 
-def _with_gpus(needs: Amounts, room: Amounts, free: Amounts) -> Amounts | None:
+def _with_gpus(needs: Amounts, room: Amounts, free: Amounts, gpus: Sequence[str]) -> Amounts | None:
     """Return `needs` with the GPUs that it gets; None if it does not fit into the room.
 
     Parameters
@@ -775,11 +788,12 @@ def _with_gpus(needs: Amounts, room: Amounts, free: Amounts) -> Amounts | None:
         The amounts of one bundle.
     room, free : mapping
         What may be taken of the worker, and what is free of it. Free GPUs are preferred.
+    gpus : sequence of str
+        The worker's single GPUs.
     """
     if not _fits(room, needs):
         return None
     amount = needs.get("GPU")
-    gpus = [kind for kind in room if kind.startswith(_GPU)] if amount else ()
     if not amount or not gpus:
         return needs
     positions = pick_gpus([1 - min(room[gpu], free[gpu]) for gpu in gpus], amount)

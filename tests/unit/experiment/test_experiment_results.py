@@ -496,7 +496,7 @@ def test_a_scheduler_that_clones_needs_them_before_the_first_clone():
     assert [row["training_iteration"] for row in state["results_before_last"]] == [3, 4]
 
 
-@pytest.mark.parametrize(("oldest", "is_short"), [(200, True), (250, False)])
+@pytest.mark.parametrize(("oldest", "is_short"), [(100, True), (250, False)])
 def test_a_trial_whose_results_do_not_reach_back_to_the_clone_point_is_found(oldest: int, is_short: bool):
     lab = Lab()
     ahead, donor, ended = lab.running(), lab.running(), lab.running()

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dasktune.cluster.sharing import fair_share
 from dasktune.cluster.sharing.fair_share import (
     CREDIT,
     Contender,
@@ -618,6 +619,27 @@ def test_an_idle_experiment_of_a_group_does_not_delay_the_others() -> None:
     mine, other = Contender("mine", requests=wants(9), group="g"), Contender("other", requests=wants(9))
     plan = plan_shares({"x": {"CPU": 4}}, [idle, mine, other])
     assert [cpus(plan, one)["x"] for one in ("mine", "other")] == [2, 2]
+
+
+@pytest.mark.parametrize("bundles", [({"CPU": 1},), ({"GPU": 0.5},), ({"CPU": 1},) * 4])
+def test_the_work_of_a_plan_grows_with_the_workers_and_no_faster(
+    bundles: tuple[dict[str, float], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = Counter[int]()
+
+    def fits(room: dict[str, float], needs: dict[str, float]) -> bool:
+        looks[size] += 1
+        return look(room, needs)
+
+    look = fair_share._fits
+    monkeypatch.setattr(fair_share, "_fits", fits)
+    for size in (25, 100):
+        capacity = {f"w{number}": gpus(1.0, CPU=4) for number in range(size)}
+        trials = [on_gpu(address, {0: 0.25}, CPU=1) for address in capacity for _ in range(4)]
+        request = ShareRequest(bundles, "SPREAD", size)
+        contenders = [Contender(str(n), holdings=trials[n::4], requests=[request]) for n in range(4)]
+        plan_shares(capacity, contenders)
+    assert looks[100] < 5 * looks[25]
 
 
 # Experiments in virtual time

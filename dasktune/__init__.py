@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from dasktune.trial.location import Location
     from dasktune.trial.resources import PlacementGroupFactory, Resources
     from dasktune.tuner.analysis import ExperimentAnalysis
-    from dasktune.tuner.queued import QueuedExperiment
+    from dasktune.tuner.queued import QueuedExperiment, prune_queue
     from dasktune.tuner.result_grid import ResultGrid
     from dasktune.tuner.submitted import DetachedExperiment, attach
     from dasktune.tuner.tuner import Tuner
@@ -98,6 +98,7 @@ __all__ = [
     "Tuner",
     "WorkerInfo",
     "attach",
+    "prune_queue",
     "Experiment",
     "run",
     "run_experiments",
@@ -180,7 +181,7 @@ _HOMES: Final = {
         "TrialError",
         "TuneError",
     ),
-    "dasktune.tuner.queued": ("QueuedExperiment",),
+    "dasktune.tuner.queued": ("QueuedExperiment", "prune_queue"),
     "dasktune.tuner.submitted": ("DetachedExperiment", "attach"),
     "dasktune.progress.reporter": (
         "CLIReporter",

@@ -4,7 +4,7 @@ Pure bookkeeping without a cluster. Dask workers get their resources in ``dasktu
 """
 
 from dasktune.placement.capacity_estimate import CapacityEstimate
-from dasktune.placement.cluster_shares import ClusterShares, ExperimentShare
+from dasktune.placement.cluster_shares import ClusterShares, ExperimentShare, amounts_text
 from dasktune.placement.host_packing import host_of
 from dasktune.placement.ledger import Ledger
 from dasktune.placement.placement import Claim, PlacedBundle, Placement
@@ -20,5 +20,6 @@ __all__ = [
     "PlacedBundle",
     "Placement",
     "WorkerCapacity",
+    "amounts_text",
     "host_of",
 ]

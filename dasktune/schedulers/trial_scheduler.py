@@ -297,6 +297,15 @@ class TrialScheduler(_DecisionsOfRayTune, ABC):
         """Whether ``pbt_global.txt`` and ``pbt_policy_<trial>.txt`` record its exploits."""
         return True
 
+    @property
+    def clones_trials(self) -> bool:
+        """Whether it clones trials, as population based training does; False by default.
+
+        Snapshots of the experiment then have the results that clones need from the beginning, and
+        otherwise from the first clone on.
+        """
+        return False
+
     def search_info(self, trial: Trial, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return entries to add to a result for the searcher; no metric may have their names.
 

@@ -25,6 +25,7 @@ __all__ = [
     "ExecutorEvent",
     "ExperimentEvent",
     "HoldRequested",
+    "InterruptRequested",
     "OtherEvent",
     "ReleaseRequested",
     "ResourcesGranted",
@@ -297,11 +298,20 @@ class TimePassed(OtherEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequested(OtherEvent):
-    """The user (or Ctrl-C) wants the experiment to end."""
+    """The user wants the experiment to end."""
 
     reason: str
     time: float
     #: Who issued the command, as far as that is known; empty in older journals.
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptRequested(OtherEvent):
+    """The user ends the run, by a command or by a signal such as Ctrl-C; trials stay unfinished."""
+
+    time: float
+    #: Who issued the command, or whose process has got which signal.
     by: str = ""
 
 

@@ -49,6 +49,8 @@ class Reservation:
     resources: PlacementGroupFactory
     #: Whether the worker lacks access to the storage, so that the driver relays checkpoints.
     relayed: bool = False
+    #: Whether its leases overtake tasks of other programs, so that each waits for the end of one.
+    overtakes: bool = False
     #: Whether all workers of the placement have access to the storage.
     all_share: bool = True
     #: The runs that have not ended, in order. Both threads use it, under the lock of

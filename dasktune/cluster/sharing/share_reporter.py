@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,10 +21,11 @@ from distributed import Client
 
 from dasktune.cluster.sharing import fair_share, share_plugin
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME, SharePlugin
-from dasktune.placement import ClusterShares
+from dasktune.placement import ClusterShares, WorkerCapacity, devices
+from dasktune.text.formatting import plural
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["ShareReporter", "WaitingTrials"]
+__all__ = ["ShareReporter", "WaitingTrials", "undeclared_text"]
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class WaitingTrials:
     number : int
         Number of trials.
     kinds : collection of str
-        The resources that workers declare to Dask. Dask does not count the others.
+        The resources that the plugin counts: those that workers declare to Dask, and memory.
     closed : sequence of str
         Addresses of the workers that accept no trial now.
     """
@@ -65,7 +66,7 @@ class WaitingTrials:
 
         Examples
         --------
-        >>> one = PlacementGroupFactory([{"CPU": 1, "memory": 1000}])
+        >>> one = PlacementGroupFactory([{"CPU": 1, "disk": 1000}])
         >>> WaitingTrials(request=one, number=3, kinds={"CPU"}).plain
         [([{'CPU': 1}], 'PACK', 3)]
         """
@@ -127,7 +128,7 @@ class ShareReporter:
         #: The leases of all experiments, the number of experiments that wait, and the place of this
         #: one among them, as of the last reading; None if the plugin does not say so.
         self.demands: tuple[int, int, int] | None = None
-        self._has_news = False
+        self._has_news = self._has_warned = False
         self._task: asyncio.Task[None] | None = None
         #: When the plugin may be registered again, on the loop's clock.
         self._register_at = 0.0
@@ -139,6 +140,7 @@ class ShareReporter:
         # the registrations at this moment.
         cloudpickle.register_pickle_by_value(fair_share)
         cloudpickle.register_pickle_by_value(share_plugin)
+        cloudpickle.register_pickle_by_value(devices)
         try:
             await asyncio.wait_for(self._client.register_plugin(SharePlugin()), _DEADLINE)
         except Exception as error:
@@ -202,6 +204,16 @@ class ShareReporter:
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._report())
 
+    def warn_of_undeclared(self, workers: Collection[WorkerCapacity]) -> None:
+        """Warn once if trials are not shared with the other experiments on the cluster."""
+        # A worker that has just joined declares its resources after it was checked.
+        if self._has_warned or not self._enabled or any(one.status == "unchecked" for one in workers):
+            return
+        text = undeclared_text(workers, self.others)
+        if text:
+            self._has_warned = True
+            logger.warning("%s", text)
+
     async def close(self) -> None:
         """Report that the experiment has ended, if other experiments share the cluster."""
         for task in (self._task, self._registering):
@@ -223,6 +235,33 @@ class ShareReporter:
         except Exception as error:
             # The next reading reports the demand again. A silent driver requests nothing.
             logger.debug("the demand could not be reported: %r", error)
+
+
+def undeclared_text(workers: Iterable[WorkerCapacity], others: int) -> str:
+    """Return a warning that trials are not shared with other experiments; empty if they are.
+
+    Parameters
+    ----------
+    workers : iterable of WorkerCapacity
+        The workers of the cluster.
+    others : int
+        Number of other experiments on the cluster.
+
+    Examples
+    --------
+    >>> undeclared_text([WorkerCapacity(address="a", resources={"CPU": 4})], 1)
+    ''
+    """
+    usable = [worker for worker in workers if worker.can_run_trials]
+    undeclared = sum("CPU" not in worker.resources for worker in usable)
+    if not others or not undeclared:
+        return ""
+    return (
+        f"{undeclared} of {len(usable)} {plural('worker', len(usable))} declare no CPUs to Dask, so this "
+        f"experiment does not share them with the {others} other {plural('experiment', others)} on the "
+        "cluster: each starts trials there as if it was alone. Leave out declare_resources=False, or start "
+        "the workers with --resources CPU=N"
+    )
 
 
 def _noted() -> Callable[..., None]:

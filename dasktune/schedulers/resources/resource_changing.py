@@ -233,6 +233,11 @@ class ResourceChangingScheduler(TrialScheduler):
         """The value of the base scheduler."""
         return self.base_scheduler.writes_policies
 
+    @property
+    def clones_trials(self) -> bool:
+        """The value of the base scheduler."""
+        return self.base_scheduler.clones_trials
+
     def search_info(self, trial: Trial, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the entries of the base scheduler."""
         return self.base_scheduler.search_info(trial, result)

@@ -181,15 +181,17 @@ def test_show_has_the_commands_of_users_with_who_issued_them(tmp_path, dasktune)
         store.append({"event": "HoldRequested", "time": 3.0, "by": "carl"})
     # Any program may have written the journal.
     store.append({"event": "ShareRequested", "weight": 10**400, "time": 10**400, "by": "eve"})
+    store.append({"event": "InterruptRequested", "time": 4.0, "by": "dan@node7 (SIGINT)"})
     store.close()
     code, out, err = dasktune("show", str(storage))
     assert (code, err) == (0, "")
-    assert "Commands, the last 20 of 21" in out
-    assert "set share weight 2" in out
+    assert "Commands, the last 20 of 22" in out
+    assert "end the run" in out
     rows = json.loads(dasktune("show", str(storage), "--format", "json")[1])["commands"]
     assert len(rows) == 20
-    assert rows[0] == {"time": "", "command": "set share weight 2", "by": "bob"}
-    assert rows[-1] == {"time": "", "command": "set share weight inf", "by": "eve"}
+    assert [row["by"] for row in rows] == ["carl"] * 18 + ["eve", "dan@node7 (SIGINT)"]
+    assert rows[-2] == {"time": "", "command": "set share weight inf", "by": "eve"}
+    assert rows[-1]["command"] == "end the run"
 
 
 @pytest.mark.parametrize(

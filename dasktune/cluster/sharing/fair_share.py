@@ -1,7 +1,8 @@
 """Plans how experiments share a cluster: weighted dominant resource fairness with strict classes.
 
 The plan is a pure function of what each experiment holds and requests. This module travels by value
-to schedulers without dasktune, so it imports only the standard library.
+to schedulers without dasktune, so it imports only the standard library, and `host_layout`, which
+travels with it.
 
 A *share* is the largest fraction of any resource of the cluster, the dominant share of Ghodsi et
 al. (Dominant Resource Fairness, NSDI 2011). Resources are dealt in pieces, one trial after another:
@@ -30,6 +31,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import chain
 from typing import Any, NamedTuple
+
+from dasktune.placement.host_layout import bundles_per_host, host_of
 
 __all__ = [
     "CREDIT",
@@ -91,11 +94,17 @@ class ShareRequest(NamedTuple):
         ``"STRICT_SPREAD"``.
     trials : int
         Number of trials.
+    by_host : bool
+        Whether the strategy counts hosts and not workers. The bundles are equal then.
+    per_host : int or None
+        The exact number of bundles on each host.
     """
 
     bundles: tuple[Amounts, ...]
     strategy: str
     trials: int
+    by_host: bool = False
+    per_host: int | None = None
 
 
 class Contender(NamedTuple):
@@ -408,6 +417,8 @@ class _Planner:
         self._sizes: dict[Any, float] = {}
         self._orders: dict[Any, list[str]] = {}
         self._searches: dict[Any, list[tuple[tuple[float, float, float], int]]] = {}
+        #: The searches on hosts that found no room.
+        self._without_room: set[Any] = set()
 
     def _count_holdings(self, one: Contender, due: float) -> None:
         held: dict[str, dict[str, float]] = {}
@@ -519,6 +530,11 @@ class _Planner:
         """Return where a trial goes, None if nowhere, and whether it can start there now."""
         # The head bundle may be empty. User code then runs beside the next bundle.
         bundles = [needs for needs in request.bundles if needs]
+        if request.by_host and len(bundles) > 1:
+            on_hosts = self._find_on_hosts(request, closed, self._free)
+            if on_hosts is not None:
+                return on_hosts, True
+            return self._find_on_hosts(request, closed, self._rooms), False
         together = _sum_of(bundles)
         address = None
         if len(bundles) == 1 or request.strategy in ("PACK", "STRICT_PACK"):
@@ -534,6 +550,47 @@ class _Planner:
         if address is not None:
             return [(address, together)], False
         return self._find_workers(bundles, request.strategy, closed, self._rooms), False
+
+    def _find_on_hosts(
+        self, request: ShareRequest, closed: frozenset[str], rooms: Mapping[str, Amounts]
+    ) -> list[tuple[str, Amounts]] | None:
+        """Return workers for all bundles of a distributed trial, whose strategy counts hosts.
+
+        As a driver does it, see `assign_to_hosts`. Of equally good hosts those come first on which
+        experiments hold room that have more than is due to them, and then the tightest ones.
+        """
+        bundle, total = request.bundles[0], len(request.bundles)
+        layout = request.strategy, request.per_host, rooms is self._free
+        key = tuple(bundle.items()), total, closed, layout
+        if key in self._without_room:
+            return None  # Rooms only become smaller while the plan is made.
+        hosts: dict[str, dict[str, int]] = {}
+        for address in self._addresses:
+            room = 0 if address in closed else _count(rooms[address], bundle, total)
+            if room:
+                hosts.setdefault(host_of(address), {})[address] = room
+
+        def cost(workers: Mapping[str, int]) -> tuple[int, int, int]:
+            if rooms is self._free:
+                return 0, 0, sum(workers.values())
+            now = sum(_count(self._free[a], bundle, total) for a in workers)
+            freed = (_sum_of((self._free[a], self._excess.get(a, _NOTHING))) for a in workers)
+            soon = sum(_count(room, bundle, total) for room in freed)
+            return -min(soon, total), -min(now, total), sum(workers.values())
+
+        order = sorted(hosts.values(), key=cost)
+        counts = bundles_per_host(
+            total, request.strategy, request.per_host, [sum(workers.values()) for workers in order]
+        )
+        if counts is None:
+            self._without_room.add(key)
+            return None
+        found = []
+        for workers, number in zip(order, counts, strict=True):
+            best_first = sorted(workers, key=lambda address: self._rank(address, bundle))
+            places = [address for address in best_first for _ in range(workers[address])]
+            found += [(address, bundle) for address in places[:number]]
+        return found
 
     def _find_workers(
         self,
@@ -675,6 +732,12 @@ def _fits(room: Amounts, needs: Amounts) -> bool:
         if room.get(kind, 0.0) + _EPSILON < amount:
             return False
     return True
+
+
+def _count(room: Amounts, needs: Amounts, most: int) -> int:
+    """Return how many times the needs fit, at most `most`."""
+    times = (int((room.get(kind, 0.0) + _EPSILON) / amount) for kind, amount in needs.items() if amount)
+    return max(0, min(most, *times)) if needs else most
 
 
 def _take(room: dict[str, float], needs: Amounts, times: int = 1) -> None:

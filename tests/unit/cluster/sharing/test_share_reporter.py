@@ -14,7 +14,8 @@ import pytest
 from dasktune.cluster.sharing import fair_share, share_plugin
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME
 from dasktune.cluster.sharing.share_reporter import ShareReporter, WaitingTrials
-from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.placement import host_layout
+from dasktune.trial.resources import HostPlacement, PlacementGroupFactory
 
 ONE = PlacementGroupFactory([{"CPU": 1}])
 
@@ -63,8 +64,18 @@ def test_the_demand_has_what_workers_declare_only() -> None:
         "priority": 1.0,
         "group": "team",
         "requests": [([{}, {"CPU": 1, "GPU": 0.5}], "SPREAD", 3)],
+        "layouts": [(False, None)],
         "closed": ["tcp://a:1"],
     }
+
+
+def test_the_demand_says_that_the_layout_of_ranks_counts_hosts() -> None:
+    request = HostPlacement([{"GPU": 1, "memory": 5}] * 4, per_host=2)
+    demand = reporter(FakeClient(), WaitingTrials(request=request, number=3, kinds={"GPU"})).demand()
+    assert demand is not None
+    assert demand["requests"] == [([{"GPU": 1}] * 4, "PACK", 3)]
+    assert demand["layouts"] == [(True, 2)]
+    assert len(reporter(FakeClient()).demand()["layouts"]) == 0  # type: ignore[index]
 
 
 def test_an_experiment_that_takes_no_part_reports_and_registers_nothing() -> None:
@@ -187,7 +198,7 @@ def test_the_shares_of_the_last_reading_are_kept() -> None:
     assert (share.shares, share.over) == (None, ((), 0.0))
 
 
-@pytest.mark.parametrize("module", [fair_share, share_plugin])
+@pytest.mark.parametrize("module", [host_layout, fair_share, share_plugin])
 def test_what_travels_to_the_scheduler_needs_no_dasktune(module: Any) -> None:
     imported = set()
     for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8"))):
@@ -196,8 +207,10 @@ def test_what_travels_to_the_scheduler_needs_no_dasktune(module: Any) -> None:
         elif isinstance(node, ast.ImportFrom):
             imported.add(str(node.module))
     others = {name for name in imported if name.partition(".")[0] not in sys.stdlib_module_names}
-    # The planner travels with the plugin, which does without prometheus_client if it is missing.
-    allowed = (
-        {"dask", "distributed", "prometheus_client", fair_share.__name__} if module is share_plugin else set()
-    )
-    assert others == allowed
+    # The modules travel together, and the plugin does without prometheus_client if it is missing.
+    allowed = {
+        host_layout: set(),
+        fair_share: {host_layout.__name__},
+        share_plugin: {"dask", "distributed", "prometheus_client", fair_share.__name__},
+    }
+    assert others == allowed[module]

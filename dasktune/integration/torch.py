@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, Protocol, runtime_checkable
 
@@ -207,7 +209,8 @@ def load_sharded_state(
         check(not lacking, "plain", "in the checkpoint", lacking, f"It has {sorted(names)}.")
         weights, moments = states.get_state_dict(model, optimizers)
         state = {"model": weights, "optimizers": moments, _PLAIN.rstrip("."): dict(plain)}
-        dcp.load(state, checkpoint_id=directory, no_dist=not _has_group())
+        with _with_or_without_group() as no_dist:
+            dcp.load(state, checkpoint_id=directory, no_dist=no_dist)
         states.set_state_dict(
             model, optimizers, model_state_dict=state["model"], optim_state_dict=state["optimizers"]
         )
@@ -219,13 +222,19 @@ def _save_shards(model: Any, optimizers: Any, plain: Mapping[str, Any], director
     dcp, states = _dcp()
     weights, moments = states.get_state_dict(model, optimizers)
     state = {"model": weights, "optimizers": moments, _PLAIN.rstrip("."): dict(plain)}
-    dcp.save(state, checkpoint_id=directory, no_dist=not _has_group())
+    with _with_or_without_group() as no_dist:
+        dcp.save(state, checkpoint_id=directory, no_dist=no_dist)
 
 
-def _has_group() -> bool:
-    """Whether this process belongs to a process group."""
+@contextmanager
+def _with_or_without_group() -> Iterator[bool]:
+    """Return whether there is no process group; PyTorch does not warn of it in the block."""
     distributed = _torch().distributed
-    return bool(distributed.is_available() and distributed.is_initialized())
+    has_group = distributed.is_available() and distributed.is_initialized()
+    with warnings.catch_warnings():
+        if not has_group:
+            warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
+        yield not has_group
 
 
 def _dcp() -> tuple[Any, Any]:

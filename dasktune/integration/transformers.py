@@ -95,8 +95,8 @@ def _copy(source: str, directory: str) -> None:
         shutil.copytree(source, directory, dirs_exist_ok=True, copy_function=_link)
 
 
-def _link(source: str, target: str) -> object:
+def _link(source: str, target: str) -> None:
     try:
-        return os.link(source, target)
+        os.link(source, target)
     except OSError:  # another file system
-        return shutil.copy2(source, target)
+        shutil.copy2(source, target)

@@ -86,8 +86,10 @@ class StartedProcess(Protocol):
     pid: int
     #: Process id of the parent, with which it dies.
     parent: int
-    #: Whether its end can be seen without reaping it. Python 3.12 and older cannot on macOS.
-    can_look: bool
+
+    @property
+    def can_look(self) -> bool:
+        """Whether its end can be seen without reaping it: Python 3.12 and older cannot on macOS."""
 
     def is_running(self, *, wait: bool = False) -> bool:
         """Return whether the process lives; with `wait`, return when it has ended."""

@@ -84,7 +84,8 @@ class PreemptionNotices(WorkerPlugin):  # type: ignore[misc]
         self, cloud: Literal["aws", "gcp", "azure"], *, interval_s: float = 5.0, service: str | None = None
     ) -> None:
         check(cloud in _SERVICES, "cloud", f"one of {', '.join(sorted(_SERVICES))}", cloud)
-        number = isinstance(interval_s, int | float) and not isinstance(interval_s, bool)
+        given: object = interval_s
+        number = isinstance(given, int | float) and not isinstance(given, bool)
         check(number and interval_s > 0, "interval_s", "a number of seconds above 0", interval_s)
         self.cloud = cloud
         self.interval_s = interval_s

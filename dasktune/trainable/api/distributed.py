@@ -199,9 +199,12 @@ def _checked_env(env: Mapping[str, str]) -> dict[str, str]:
 
 def _checked_modules(preload: Sequence[str]) -> tuple[str, ...]:
     given: object = preload
-    listed = isinstance(given, list | tuple)
-    names = listed and all(
-        isinstance(name, str) and all(part.isidentifier() for part in name.split(".")) for name in given
+    names = given if isinstance(given, list | tuple) else (None,)
+    check(
+        all(map(_is_module_name, names)), "preload", "a list of names of modules", preload, 'Write ["torch"].'
     )
-    check(names, "preload", "a list of names of modules", preload, 'Write ["torch"].')
     return tuple(preload)
+
+
+def _is_module_name(name: object) -> bool:
+    return isinstance(name, str) and all(part.isidentifier() for part in name.split("."))

@@ -17,6 +17,7 @@ from dasktune.version import __version__
 if TYPE_CHECKING:
     from dasktune.callback import Callback, Trial
     from dasktune.classic import Experiment, run, run_experiments
+    from dasktune.cluster.notices.preemption import PreemptionNotices
     from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
     from dasktune.config.resume_config import ResumeConfig
     from dasktune.config.worker_filter import WorkerInfo
@@ -89,6 +90,7 @@ __all__ = [
     "DetachedExperiment",
     "FailureConfig",
     "JupyterNotebookReporter",
+    "PreemptionNotices",
     "ProgressReporter",
     "QueuedExperiment",
     "ResumeConfig",
@@ -166,6 +168,7 @@ __all__ = [
 _HOMES: Final = {
     "dasktune.tuner.analysis": ("ExperimentAnalysis",),
     "dasktune.callback": ("Callback", "Trial"),
+    "dasktune.cluster.notices.preemption": ("PreemptionNotices",),
     "dasktune.classic": ("Experiment", "run", "run_experiments"),
     "dasktune.config": ("CheckpointConfig", "FailureConfig", "RunConfig", "TuneConfig"),
     "dasktune.control": ("TuneClient",),

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.model.load import empty_projection
+from dasktune.dashboard.model.trial_projection import TrialProjection
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.experiment.experiment_store import SPEC_FILE, ExperimentStore
 from dasktune.storage.fs.redaction import reading
@@ -25,7 +26,7 @@ from dasktune.storage.leader.leader_lease import LeaderLease
 from dasktune.storage.leader.leader_lock import current_leader
 from dasktune.trial.metrics import Metric, Modes
 
-__all__ = ["Overview", "experiments_below", "read_experiment"]
+__all__ = ["Overview", "experiments_below", "find_trial", "read_experiment"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +117,28 @@ def read_experiment(
     return Overview(
         storage=storage, spec=spec, projection=projection, leader=leader, is_exhausted=is_exhausted
     )
+
+
+def find_trial(projection: ExperimentProjection, trial_id: str) -> TrialProjection:
+    """Return a trial by its ID.
+
+    Parameters
+    ----------
+    projection : ExperimentProjection
+        The experiment.
+    trial_id : str
+        The ID.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such trial.
+    """
+    trial = projection.find(trial_id)
+    if trial is None:
+        some = ", ".join(one.trial_id for one in projection.trials[:5])
+        raise ConfigError(f"TRIAL must be one of {some}, ..., got {trial_id!r}")
+    return trial
 
 
 def experiments_below(place: Storage, depth: int) -> Iterator[Storage]:

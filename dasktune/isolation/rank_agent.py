@@ -7,13 +7,15 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
+from dasktune.isolation.fork_server import ForkServer, ForkServerLost, ForkServers, can_fork
 from dasktune.isolation.process import ChildDied, ChildProcess
-from dasktune.isolation.rank_layout import inherited_environment
+from dasktune.isolation.rank_layout import inherited_environment, shared_environment
 from dasktune.isolation.rank_messages import (
     AgentLost,
     DumpStacks,
@@ -87,6 +89,23 @@ def hold_port(host: str) -> socket.socket:
     return held
 
 
+class _PreloadFailed(Exception):
+    """The modules of `preload` could not be imported.
+
+    Parameters
+    ----------
+    cause : ErrorInfo
+        What the import has raised.
+    modules : sequence of str
+        The modules.
+    """
+
+    def __init__(self, cause: ErrorInfo, modules: Sequence[str]) -> None:
+        super().__init__(cause, modules)
+        message = f"the modules of preload ({', '.join(modules)}) could not be imported: {cause.message}"
+        self.error = replace(cause, message=message)
+
+
 class RankAgent:
     """The ranks of one trial on this worker. They live no longer than the agent.
 
@@ -98,6 +117,8 @@ class RankAgent:
         Sends a message to the coordinator; thread-safe, and returns at once.
     open_payload : callable
         Given a pickled configuration, returns what a child process unpickles. It may block.
+    fork_servers : ForkServers, optional
+        The worker's processes with preloaded modules; without them ranks are fresh interpreters.
     """
 
     # The connection's reader calls `handle` and `close`, which return at once. One thread starts
@@ -112,11 +133,18 @@ class RankAgent:
     #   `_ranks` yet. `_starting` is set meanwhile.
 
     def __init__(
-        self, host: str, send: Callable[[FromAgent], None], open_payload: Callable[[bytes], ChildPayload]
+        self,
+        host: str,
+        send: Callable[[FromAgent], None],
+        open_payload: Callable[[bytes], ChildPayload],
+        fork_servers: ForkServers | None = None,
     ) -> None:
         self._host = host
         self._send = send
         self._open_payload = open_payload
+        self._fork_servers = fork_servers
+        #: The server that the trial uses until the agent is closed.
+        self._server: ForkServer | None = None
         self._lock = threading.Lock()
         self._ranks: dict[int, ChildProcess] = {}
         #: The ranks that call user code: only these know the signal for stacks.
@@ -157,8 +185,11 @@ class RankAgent:
         with self._lock:
             self._closed.set()
             port = self._port
+            server, self._server = self._server, None
         if port is not None:
             port.close()
+        if server is not None and self._fork_servers is not None:
+            self._fork_servers.release(server)
 
     def leave(self, address: str) -> None:
         """Kill all ranks because their worker ends, which is no failure of the trial.
@@ -213,9 +244,12 @@ class RankAgent:
         failure = ErrorInfo(message="it was killed before it was started")
         try:
             payload = self._open_payload(message.config)
+            server = self._open_fork_server(message)
             # Starting a process takes time, so a kill may come between two of them.
-            while waiting and self._start(waiting[0], message, payload):
+            while waiting and self._start(waiting[0], message, payload, server):
                 del waiting[0]
+        except _PreloadFailed as failed:
+            failure = failed.error
         except Exception as error:
             failure = error_info(error)
         for rank in waiting:
@@ -223,7 +257,35 @@ class RankAgent:
         if message.spec.ranks is not None:
             self._ping(message.spec.ranks.lost_after_s / _PINGS)
 
-    def _start(self, rank: RankStart, message: StartRanks, payload: ChildPayload) -> bool:
+    def _open_fork_server(self, message: StartRanks) -> ForkServer | None:
+        """Return a process that has imported the modules of `preload`; None for fresh interpreters.
+
+        It may take seconds. A kill ends the wait.
+        """
+        settings, servers = message.spec.ranks, self._fork_servers
+        assert settings is not None
+        if not settings.preload or not message.ranks or servers is None or not can_fork():
+            return None
+        shared = shared_environment(message.ranks[0].environment)
+        server = servers.acquire({**inherited_environment(os.environ), **shared}, settings.preload)
+        with self._lock:
+            # `close` releases it, unless it has come already.
+            is_kept = not self._closed.is_set()
+            if is_kept:
+                self._server = server
+        if not is_kept:
+            servers.release(server)
+            return None
+        preloaded = server.wait_until_ready(lambda: not self._is_killed())
+        if preloaded is None or preloaded.refusal:
+            return None
+        if preloaded.error is not None:
+            raise _PreloadFailed(preloaded.error, settings.preload)
+        return server
+
+    def _start(
+        self, rank: RankStart, message: StartRanks, payload: ChildPayload, server: ForkServer | None
+    ) -> bool:
         """Start a rank; return False if the ranks were killed before."""
         settings = message.spec.ranks
         assert settings is not None
@@ -232,8 +294,7 @@ class RankAgent:
                 return False
             self._starting = True
         try:
-            inherited = inherited_environment(os.environ)
-            process = ChildProcess(rank.environment, module=_RANK_MODULE, inherited=inherited)
+            process = self._new_process(rank.environment, server)
             with self._lock:
                 self._ranks[rank.info.world_rank] = process
         finally:
@@ -250,6 +311,16 @@ class RankAgent:
             process.stop()
             raise
         return True
+
+    @staticmethod
+    def _new_process(environment: Mapping[str, str], server: ForkServer | None) -> ChildProcess:
+        if server is not None:
+            try:
+                return ChildProcess(environment, start=partial(server.fork, environment))
+            except ForkServerLost as loss:
+                logger.warning("a rank starts without preloaded modules: %s", loss)
+        inherited = inherited_environment(os.environ)
+        return ChildProcess(environment, module=_RANK_MODULE, inherited=inherited)
 
     def _is_killed(self) -> bool:
         with self._lock:

@@ -11,12 +11,38 @@ from dasktune.placement import host_of
 from dasktune.trainable.ranks import RankInfo
 from dasktune.trainable.spec import TrialSpec
 
-__all__ = ["RankPlace", "inherited_environment", "lay_out", "rank_environment"]
+__all__ = [
+    "RankPlace",
+    "inherited_environment",
+    "lay_out",
+    "rank_environment",
+    "shared_environment",
+]
 
 #: Variables of launchers that may have started the worker. Libraries would take a rank for one of
 #: the launcher's processes.
 _LAUNCHERS: Final = ("OMPI_", "PMI_", "PMIX_", "SLURM_STEP", "TORCHELASTIC_")
 _LAUNCHED: Final = frozenset({"SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_PROCID"})
+
+
+#: The variables in which the ranks of a trial, or the trials of an experiment, differ.
+_OF_ONE_RANK: Final = frozenset(
+    {
+        "CUDA_VISIBLE_DEVICES",
+        "GROUP_RANK",
+        "GROUP_WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "NODE_RANK",
+        "RANK",
+        "ROLE_RANK",
+        "ROLE_WORLD_SIZE",
+        "TORCHELASTIC_RUN_ID",
+        "WORLD_SIZE",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +112,20 @@ def inherited_environment(environment: Mapping[str, str]) -> dict[str, str]:
         for name, value in environment.items()
         if name not in _LAUNCHED and not name.startswith(_LAUNCHERS)
     }
+
+
+def shared_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a rank that all ranks of equal resources have.
+
+    Libraries read such variables when they are imported, above all the numbers of threads. The
+    others are read later: ``CUDA_VISIBLE_DEVICES`` when CUDA is initialised.
+
+    Examples
+    --------
+    >>> shared_environment({"RANK": "3", "OMP_NUM_THREADS": "2"})
+    {'OMP_NUM_THREADS': '2'}
+    """
+    return {name: value for name, value in environment.items() if name not in _OF_ONE_RANK}
 
 
 def rank_environment(

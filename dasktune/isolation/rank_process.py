@@ -36,6 +36,7 @@ from dasktune.trainable.async_exception import TrialInterrupted
 from dasktune.trainable.checkpoints.relay import TransferQueue
 from dasktune.trainable.data.child_payload import open_code, open_config
 from dasktune.trainable.fork_guard import call_and_end_forks
+from dasktune.trainable.ranks import log_files_of_rank
 from dasktune.trainable.running.error_info import error_info
 from dasktune.trainable.running.function_run import run_function
 from dasktune.trainable.running.output_capture import descriptors_redirected
@@ -45,25 +46,29 @@ from dasktune.trial.events import ErrorInfo
 __all__ = ["main", "spec_of_rank"]
 
 
-def main(link: Connection) -> None:
+def main(link: Connection, crash_file: int | None = None) -> None:
     """Call the user's function and exit.
 
     Parameters
     ----------
     link : Connection
         The connection to the agent.
+    crash_file : int, optional
+        File descriptor for the tracebacks of crashes, if it is not the one that the agent names: a
+        fork has got it under another number.
     """
     # Ctrl-C in a terminal is for the driver.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     init: InitChild = link.recv()
-    for descriptor in (link.fileno(), init.crash_file):
+    crash_file = init.crash_file if crash_file is None else crash_file
+    for descriptor in (link.fileno(), crash_file):
         os.set_inheritable(descriptor, False)
-    faulthandler.enable(init.crash_file, all_threads=False)
-    faulthandler.register(STACKS_SIGNAL, file=init.crash_file, all_threads=True)
+    faulthandler.enable(crash_file, all_threads=False)
+    faulthandler.register(STACKS_SIGNAL, file=crash_file, all_threads=True)
     die_with(init.parent)
     outlive_termination()
     run: RunRank = link.recv()
-    _Rank(link, run, init.crash_file).run()
+    _Rank(link, run, crash_file).run()
 
 
 def spec_of_rank(spec: TrialSpec, rank: int) -> TrialSpec:
@@ -76,10 +81,9 @@ def spec_of_rank(spec: TrialSpec, rank: int) -> TrialSpec:
     rank : int
         Number of the rank.
     """
-    if not rank or spec.log_files is None:
+    if spec.log_files is None:
         return spec
-    first, second = (f"rank_{rank}_{name}" for name in spec.log_files)
-    return replace(spec, log_files=(first, second))
+    return replace(spec, log_files=log_files_of_rank(spec.log_files, rank))
 
 
 class _Rank:

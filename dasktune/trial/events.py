@@ -98,6 +98,8 @@ class TrialStarted(TrialEvent):
 
     #: Where it runs: the worker's address, or a slot of the simulator.
     worker: str
+    #: The worker and the GPUs of each rank of a distributed trial, in the order of the ranks.
+    ranks: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 The plan is a pure function of what each experiment holds and requests. This module travels by value
 to schedulers without dasktune, together with the functions that it uses of
-:mod:`dasktune.placement.devices`. Both import only the standard library besides.
+:mod:`dasktune.placement.devices` and :mod:`dasktune.placement.host_layout`. All three import only
+the standard library besides.
 
 A *share* is the largest fraction of any resource of the cluster, the dominant share of Ghodsi et
 al. (Dominant Resource Fairness, NSDI 2011). Resources are dealt in pieces, one trial after another:
@@ -38,6 +39,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from dasktune.placement.devices import pick_gpus
+from dasktune.placement.host_layout import bundles_per_host, host_of
 
 __all__ = [
     "CREDIT",
@@ -105,11 +107,17 @@ class ShareRequest(NamedTuple):
         ``"STRICT_SPREAD"``.
     trials : int
         Number of trials.
+    by_host : bool
+        Whether the strategy counts hosts and not workers. The bundles are equal then.
+    per_host : int or None
+        The exact number of bundles on each host.
     """
 
     bundles: tuple[Amounts, ...]
     strategy: str
     trials: int
+    by_host: bool = False
+    per_host: int | None = None
 
 
 class Contender(NamedTuple):
@@ -463,6 +471,8 @@ class _Planner:
         self._contended = False
         self._orders: dict[Any, deque[str]] = {}
         self._searches: dict[Any, list[tuple[tuple[float, float, float], int]]] = {}
+        #: The searches on hosts that found no room.
+        self._without_room: set[Any] = set()
 
     def _count_holdings(self, one: Contender, due: float) -> None:
         held: dict[str, dict[str, float]] = {}
@@ -577,6 +587,11 @@ class _Planner:
         """
         # The head bundle may be empty. User code then runs beside the next bundle.
         bundles = [needs for needs in request.bundles if needs]
+        if request.by_host and len(bundles) > 1:
+            on_hosts = self._find_on_hosts(request, closed, self._free)
+            if on_hosts is not None:
+                return on_hosts, True
+            return self._find_on_hosts(request, closed, self._rooms), False
         together = None
         if len(bundles) == 1 or request.strategy in ("PACK", "STRICT_PACK"):
             together, starts = self._find_worker(_combined(bundles), closed)
@@ -591,6 +606,62 @@ class _Planner:
         if together is not None:
             return [together], False
         return self._find_workers(bundles, request.strategy, closed, self._rooms), False
+
+    def _find_on_hosts(
+        self, request: ShareRequest, closed: frozenset[str], rooms: Mapping[str, Amounts]
+    ) -> list[tuple[str, Amounts]] | None:
+        """Return workers for all bundles of a distributed trial, whose strategy counts hosts.
+
+        As a driver does it, see `assign_to_hosts`. Of equally good hosts those come first on which
+        experiments hold room that have more than is due to them, and then the tightest ones.
+        """
+        bundle, total = request.bundles[0], len(request.bundles)
+        layout = request.strategy, request.per_host, rooms is self._free
+        key = tuple(bundle.items()), total, closed, layout
+        if key in self._without_room:
+            return None  # Rooms only become smaller while the plan is made.
+        hosts: dict[str, dict[str, list[Amounts]]] = {}
+        for address in self._addresses:
+            copies = [] if address in closed else self._copies(address, bundle, total, rooms)
+            if copies:
+                hosts.setdefault(host_of(address), {})[address] = copies
+
+        def room_of(workers: Mapping[str, list[Amounts]]) -> int:
+            return sum(map(len, workers.values()))
+
+        def cost(workers: Mapping[str, list[Amounts]]) -> tuple[int, int, int]:
+            if rooms is self._free:
+                return 0, 0, room_of(workers)
+            now = sum(_count(self._free[a], bundle, total) for a in workers)
+            freed = (_sum_of((self._free[a], self._excess.get(a, _NOTHING))) for a in workers)
+            soon = sum(_count(room, bundle, total) for room in freed)
+            return -min(soon, total), -min(now, total), room_of(workers)
+
+        order = sorted(hosts.values(), key=cost)
+        counts = bundles_per_host(total, request.strategy, request.per_host, list(map(room_of, order)))
+        if counts is None:
+            self._without_room.add(key)
+            return None
+        found = []
+        for workers, number in zip(order, counts, strict=True):
+            best_first = sorted(workers, key=lambda address: self._rank(address, bundle))
+            found += [(address, needs) for address in best_first for needs in workers[address]][:number]
+        return found
+
+    def _copies(
+        self, address: str, bundle: Amounts, most: int, rooms: Mapping[str, Amounts]
+    ) -> list[Amounts]:
+        """Return what each of the equal bundles takes that fit on a worker, at most so many."""
+        gpus = self._gpus[address]
+        if not gpus or not bundle.get("GPU"):
+            return [bundle] * _count(rooms[address], bundle, most)
+        room, free = dict(rooms[address]), dict(self._free[address])
+        copies: list[Amounts] = []
+        while len(copies) < most and (needs := _with_gpus(bundle, room, free, gpus)) is not None:
+            copies.append(needs)
+            _take(room, needs)
+            _take(free, needs)
+        return copies
 
     def _find_workers(
         self,
@@ -810,6 +881,12 @@ def _with_gpus(needs: Amounts, room: Amounts, free: Amounts, gpus: Sequence[str]
 
 def _fits_some(room: Amounts, kinds: Sequence[Amounts]) -> bool:
     return any(_fits(room, needs) for needs in kinds)
+
+
+def _count(room: Amounts, needs: Amounts, most: int) -> int:
+    """Return how many times the needs fit, at most `most`."""
+    times = (int((room.get(kind, 0.0) + _EPSILON) / amount) for kind, amount in needs.items() if amount)
+    return max(0, min(most, *times)) if needs else most
 
 
 def _take(room: dict[str, float], needs: Amounts, times: int = 1) -> None:

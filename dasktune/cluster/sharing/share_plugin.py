@@ -1,7 +1,7 @@
 """A plugin of Dask's scheduler that shares the cluster fairly between experiments.
 
-It is pickled by value together with :mod:`dasktune.cluster.sharing.fair_share`, so it uses only the
-standard library and Dask: the scheduler may lack dasktune.
+It is pickled by value together with :mod:`dasktune.cluster.sharing.fair_share` and what that
+imports, so it uses only the standard library and Dask: the scheduler may lack dasktune.
 
 The plugin knows what each experiment holds from Dask's own records, the tasks of its leases. Memory
 is in their annotations, because Dask does not count it; GPUs are in the events in which workers
@@ -564,9 +564,14 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         one.weight = max(_LEAST_WEIGHT, _limited(demand, "weight"))
         one.priority = _limited(demand, "priority")
         one.group = str(demand["group"])
-        requests = [ShareRequest(tuple(map(dict, b)), str(s), int(n)) for b, s, n in demand["requests"]]
+        # Drivers of earlier versions do not say what counts hosts.
+        layouts = demand.get("layouts") or [(False, None)] * len(demand["requests"])
+        requests = [
+            ShareRequest(tuple(map(dict, bundles)), str(strategy), int(trials), *layout)
+            for (bundles, strategy, trials), layout in zip(demand["requests"], layouts, strict=True)
+        ]
         closed = frozenset(demand["closed"])
-        if requests and one.requests and requests[0].bundles != one.requests[0].bundles:
+        if requests and one.requests and requests[0]._replace(trials=0) != one.requests[0]._replace(trials=0):
             # The room may be enough for these trials.
             one.void_seconds.clear()
         if bool(requests) != bool(one.requests) or closed != one.closed:

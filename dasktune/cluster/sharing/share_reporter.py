@@ -21,9 +21,9 @@ from distributed import Client
 
 from dasktune.cluster.sharing import fair_share, share_plugin
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME, SharePlugin
-from dasktune.placement import ClusterShares, WorkerCapacity, devices
+from dasktune.placement import ClusterShares, WorkerCapacity, devices, host_layout
 from dasktune.text.formatting import plural
-from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.resources import HostPlacement, PlacementGroupFactory
 
 __all__ = ["ShareReporter", "WaitingTrials", "undeclared_text"]
 
@@ -77,6 +77,20 @@ class WaitingTrials:
             for bundle in self.request.bundles
         ]
         return [(bundles, self.request.strategy, self.number)]
+
+    @property
+    def layouts(self) -> list[tuple[bool, int | None]]:
+        """For each request of `plain`: whether hosts count, and the bundles on each of them.
+
+        Examples
+        --------
+        >>> one = HostPlacement([{"CPU": 1}] * 4, per_host=2)
+        >>> WaitingTrials(request=one, number=3).layouts
+        [(True, 2)]
+        """
+        if self.request is None:
+            return []
+        return [(True, self.request.per_host) if isinstance(self.request, HostPlacement) else (False, None)]
 
 
 class ShareReporter:
@@ -138,6 +152,7 @@ class ShareReporter:
         """Register the plugin on the scheduler. It stays there, because other drivers use it."""
         # The modules are never unregistered, because another experiment of this process may need
         # the registrations at this moment.
+        cloudpickle.register_pickle_by_value(host_layout)
         cloudpickle.register_pickle_by_value(fair_share)
         cloudpickle.register_pickle_by_value(share_plugin)
         cloudpickle.register_pickle_by_value(devices)
@@ -151,7 +166,8 @@ class ShareReporter:
         """Return the demand as plain values, for :meth:`SharePlugin.exchange`; None without leases.
 
         ``label``, ``client``, ``weight``, ``priority`` and ``group`` say whose demand it is.
-        ``requests`` has the bundles, the placement strategy and the number of the trials that wait.
+        ``requests`` has the bundles, the placement strategy and the number of the trials that wait,
+        and ``layouts`` for each of them whether hosts count, and the exact number on each host.
         ``closed`` has the addresses of the workers that the experiment cannot use now.
         """
         if not self._enabled:
@@ -164,6 +180,7 @@ class ShareReporter:
             "priority": self._priority,
             "group": self._group,
             "requests": waiting.plain,
+            "layouts": waiting.layouts,
             "closed": list(waiting.closed),
         }
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from math import nan
 from typing import TYPE_CHECKING, Any, Final
 
+from dasktune.dashboard.model.rank_places import RankPlaces
 from dasktune.dashboard.model.trial_projection import ExploitMark, TrialProjection
 from dasktune.trial import actions, events
 from dasktune.trial.checkpoint_record import CheckpointRecord
@@ -115,6 +116,8 @@ def _apply_result(
     iteration = int(metrics["training_iteration"])
     experiment.count_result(trial, iteration)
     trial.metrics = metrics
+    if trial.ranks is not None:
+        trial.ranks.count(metrics)
     for goal, name in enumerate(experiment.metrics):
         value = metrics.get(name)
         if type(value) is not float:
@@ -144,6 +147,7 @@ def _apply_event(
     match event:
         case events.TrialStarted():
             experiment.begin_attempt(trial, event.worker, time)
+            trial.ranks = RankPlaces(event.ranks) if event.ranks else None
         case events.CheckpointCommitted():
             trial.add_checkpoint(event.checkpoint)
         case events.CheckpointLost():

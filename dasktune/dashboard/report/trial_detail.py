@@ -11,6 +11,7 @@ from bokeh.models import InlineStyleSheet, PreText
 from dasktune.dashboard.labels import label, value_label
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.model.trial_projection import MAX_CHECKPOINTS, TrialProjection
+from dasktune.dashboard.report.rank_lines import rank_lines
 from dasktune.results.result import is_auto_filled
 from dasktune.text.formatting import format_duration, plural, printable_lines
 from dasktune.trial.metrics import flatten
@@ -66,6 +67,7 @@ def trial_text(projection: ExperimentProjection, trial: TrialProjection) -> str:
         *([f"clone of: {projection.trials[trial.parent].trial_id}"] if trial.parent >= 0 else []),
         *_counts(trial),
         *_attempts(projection, trial),
+        *rank_lines(trial),
         *_checkpoints(trial),
         "",
         *_configuration(projection, trial),

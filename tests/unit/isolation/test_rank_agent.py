@@ -6,12 +6,15 @@ import queue
 import socket
 import threading
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
 from dasktune.isolation import rank_agent
+from dasktune.isolation.fork_server import ForkServerLost
+from dasktune.isolation.fork_server_process import Preloaded
 from dasktune.isolation.rank_agent import RankAgent
 from dasktune.isolation.rank_messages import (
     AgentLost,
@@ -38,15 +41,16 @@ PATIENCE = 60.0
 class Other:
     """The coordinator's end of the connection."""
 
-    def __init__(self, host: str = "127.0.0.1", payload: Any = None) -> None:
+    def __init__(self, host: str = "127.0.0.1", payload: Any = None, servers: Any = None) -> None:
         self.messages: queue.Queue[FromAgent] = queue.Queue()
-        self.agent = RankAgent(host, self.messages.put, payload or (lambda config: SimpleNamespace()))
+        payload = payload or (lambda config: SimpleNamespace())
+        self.agent = RankAgent(host, self.messages.put, payload, servers)
 
     def next(self) -> FromAgent:
         return self.messages.get(timeout=PATIENCE)
 
 
-def start(ranks: int) -> StartRanks:
+def start(ranks: int, **settings: Any) -> StartRanks:
     spec = TrialSpec(
         trial_id="a",
         incarnation=1,
@@ -55,7 +59,7 @@ def start(ranks: int) -> StartRanks:
         trial_dir="a",
         experiment_name="e",
         trial_name="a",
-        ranks=RankSettings(),
+        ranks=RankSettings(**settings),
     )
     size = {"world_size": ranks, "local_world_size": ranks, "node_rank": 0, "num_nodes": 1}
     infos = [RankInfo(world_rank=rank, local_rank=rank, **size) for rank in range(ranks)]
@@ -293,3 +297,134 @@ def test_a_rank_without_a_thread_for_its_messages_is_ended(monkeypatch: pytest.M
     assert stopped == Process.made
     other.agent.close()
     assert other.agent.finished
+
+
+class FakeServers:
+    """Fork servers without processes, of which each imports for as long as a test says."""
+
+    def __init__(self, preloaded: Any = None, is_lost: bool = False) -> None:
+        self.is_lost = is_lost
+        self.preloaded = preloaded or Preloaded()
+        self.imported = threading.Event()
+        self.acquired = threading.Event()
+        self.may_acquire = threading.Event()
+        self.may_acquire.set()
+        self.users = 0
+
+    def acquire(self, environment: Any, modules: Any) -> Any:
+        assert environment["OMP_NUM_THREADS"] == "2"
+        assert "RANK" not in environment
+        assert modules == ("torch",)
+        assert self.may_acquire.wait(PATIENCE)
+        self.users += 1
+        self.acquired.set()
+        return self
+
+    def release(self, server: Any) -> None:
+        assert server is self
+        self.users -= 1
+
+    def wait_until_ready(self, is_needed: Any) -> Any:
+        while is_needed():
+            if self.imported.wait(0.001):
+                return self.preloaded
+        return None
+
+    def fork(self, variables: Any, link: int, crash_file: int) -> Any:
+        if self.is_lost:
+            raise ForkServerLost("it has ended")
+        return variables["RANK"]
+
+
+class Forking(FakeProcess):
+    """A rank that is started as its agent says, or is a fresh interpreter."""
+
+    made: ClassVar[list[Any]] = []
+
+    def __init__(self, environment: Any, *, start: Any = None, **options: Any) -> None:
+        self.forked = None if start is None else start(3, 4)
+        super().__init__()
+
+    def kill(self) -> None:
+        self.die()
+
+
+@pytest.fixture
+def forking(monkeypatch: pytest.MonkeyPatch) -> type[Forking]:
+    """Let agents start ranks that are no processes."""
+    Forking.made = []
+    monkeypatch.setattr(rank_agent, "ChildProcess", Forking)
+    monkeypatch.setattr(rank_agent, "can_fork", lambda: True)
+    return Forking
+
+
+def start_with_preload(ranks: int) -> StartRanks:
+    order = start(ranks, preload=("torch",))
+    starts = [
+        replace(one, environment={"RANK": str(number), "OMP_NUM_THREADS": "2"})
+        for number, one in enumerate(order.ranks)
+    ]
+    return replace(order, ranks=tuple(starts))
+
+
+@pytest.mark.parametrize(
+    ("preloaded", "is_lost", "forked"),
+    [
+        (Preloaded(), False, ["0", "1"]),
+        (Preloaded(), True, [None, None]),
+        (Preloaded(refusal="importing them starts threads"), False, [None, None]),
+    ],
+    ids=["forks", "lost", "refusal"],
+)
+def test_ranks_are_fresh_interpreters_if_they_cannot_be_forked(
+    forking: type[Forking], preloaded: Any, is_lost: bool, forked: list[Any]
+):
+    servers = FakeServers(preloaded, is_lost)
+    servers.imported.set()
+    other = Other(servers=servers)
+    other.agent.handle(start_with_preload(2))
+    for _ in _say_began(forking.made, 2):
+        assert isinstance(other.next(), FromRank)
+    assert [one.forked for one in forking.made] == forked
+    assert servers.users == 1
+    other.agent.close()
+    assert servers.users == 0
+
+
+def test_modules_that_cannot_be_imported_fail_all_ranks(forking: type[Forking]):
+    servers = FakeServers(Preloaded(error=rank_agent.ErrorInfo(message="ImportError: no torch")))
+    servers.imported.set()
+    other = Other(servers=servers)
+    other.agent.handle(start_with_preload(2))
+    for rank in range(2):
+        died = other.next()
+        assert isinstance(died, RankDied)
+        assert died.rank == rank
+        message = "the modules of preload (torch) could not be imported: ImportError: no torch"
+        assert died.error.message == message
+    assert forking.made == []
+    other.agent.close()
+
+
+def test_a_kill_does_not_wait_for_imports(forking: type[Forking]):
+    servers = FakeServers()
+    other = Other(servers=servers)
+    other.agent.handle(start_with_preload(1))
+    assert servers.acquired.wait(PATIENCE)
+    other.agent.close()
+    died = other.next()
+    assert isinstance(died, RankDied)
+    assert "killed before it was started" in died.error.message
+    assert (forking.made, servers.users) == ([], 0)
+    assert other.agent.finished
+
+
+def test_a_server_that_comes_after_the_end_is_released(forking: type[Forking]):
+    servers = FakeServers()
+    servers.may_acquire.clear()
+    other = Other(servers=servers)
+    other.agent.handle(start_with_preload(1))
+    other.agent.close()
+    servers.may_acquire.set()
+    assert isinstance(other.next(), RankDied)
+    assert (forking.made, servers.users) == ([], 0)

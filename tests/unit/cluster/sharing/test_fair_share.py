@@ -24,6 +24,9 @@ from dasktune.cluster.sharing.fair_share import (
 from dasktune.placement.bin_packing import WorkerPool, assign_bundles
 from dasktune.placement.devices import pick_gpus
 from dasktune.placement.free_capacity import FreeCapacity
+from dasktune.placement.host_layout import host_of
+from dasktune.placement.host_packing import assign_to_hosts
+from dasktune.trial.resources import HostPlacement
 
 EPSILON = 1e-6
 ONE = ({"CPU": 1},)
@@ -456,6 +459,130 @@ def test_nobody_starves_for_whole_gpus_beside_halves() -> None:
     # Gaps come from the whole GPUs, for which two halves must end.
     assert sum(shares) > 0.8
     assert min(shares) > 0.2
+
+
+# Ranks on hosts, of which each has several workers
+
+GPU = {"GPU": 1.0}
+
+
+def ranks(number: int, trials: int = 1, strategy: str = "PACK", per_host: int | None = None) -> Any:
+    return [ShareRequest((GPU,) * number, strategy, trials, True, per_host)]
+
+
+def gpu_hosts(**hosts: int) -> dict[str, dict[str, float]]:
+    """Return workers with a GPU each, so many on each host."""
+    return {f"tcp://{host}:{port}": dict(GPU) for host, count in hosts.items() for port in range(count)}
+
+
+def on_hosts(plan: Any, name: str) -> dict[str, float]:
+    """Return how many GPUs of each host are dealt to an experiment."""
+    counts: Counter[str] = Counter()
+    for address, amounts in plan.granted[name].items():
+        counts[host_of(address)] += amounts.get("GPU", 0)
+    return dict(counts)
+
+
+def test_ranks_that_must_share_a_host_use_several_of_its_workers() -> None:
+    workers = gpu_hosts(a=1, b=2, c=1)
+    contenders = [Contender("ranks", requests=ranks(2, strategy="STRICT_PACK")), Contender("other")]
+    plan = plan_shares(workers, contenders)
+    assert on_hosts(plan, "ranks") == {"b": 2}
+    assert plan.startable["ranks"] == {"tcp://b:0", "tcp://b:1"}
+    assert not plan.contended
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (ranks(4, per_host=2), {"b": 2, "c": 2}),
+        (ranks(3), {"c": 3}),
+        (ranks(4, strategy="SPREAD"), {"a": 1, "b": 2, "c": 1}),
+        (ranks(3, strategy="STRICT_SPREAD"), {"a": 1, "b": 1, "c": 1}),
+        (ranks(4, strategy="STRICT_SPREAD"), {}),
+        (ranks(8, per_host=4), {}),
+    ],
+)
+def test_the_plan_places_ranks_as_drivers_do(request_: Any, expected: dict[str, int]) -> None:
+    plan = plan_shares(gpu_hosts(a=1, b=2, c=3), [Contender("ranks", requests=request_)])
+    assert on_hosts(plan, "ranks") == expected
+
+
+def test_room_is_reserved_on_one_host_for_ranks_that_need_it_there() -> None:
+    # By worker, a GPU of each host would be reserved, and the ranks could never start.
+    workers = gpu_hosts(a=2, b=2)
+    holdings = [[(address, GPU)] for address in workers]
+    single = [ShareRequest((GPU,), "PACK", 9)]
+    greedy = Contender("greedy", holdings=holdings, requests=single)
+    plan = plan_shares(workers, [greedy, Contender("ranks", requests=ranks(2, 5, per_host=2))])
+    assert on_hosts(plan, "ranks") in ({"a": 2}, {"b": 2})
+    assert on_hosts(plan, "greedy") in ({"a": 2}, {"b": 2})
+    assert plan.startable["ranks"] == set()
+
+
+def test_room_for_ranks_is_reserved_where_others_hold_too_much() -> None:
+    workers = gpu_hosts(a=2, b=2, c=2)
+    holdings = [[(address, GPU)] for address in workers]
+    due = {"small": 2 / 6, "greedy": 2 / 6, "ranks": 2 / 6}
+    small = Contender("small", holdings=holdings[:2])
+    greedy = Contender("greedy", holdings=holdings[2:])
+    waiting = Contender("ranks", lag=1.0, requests=ranks(2, strategy="STRICT_PACK"))
+    plan = plan_shares(workers, [small, greedy, waiting], due)
+    assert on_hosts(plan, "ranks") in ({"b": 2}, {"c": 2})
+
+
+def test_each_rank_gets_a_gpu_of_its_own() -> None:
+    workers = {"tcp://a:0": gpus(1, 1), "tcp://a:1": gpus(1), "tcp://b:0": gpus(1)}
+    other = Contender("other", holdings=[on_gpu("tcp://a:0", {0: 0.5})])
+    plan = plan_shares(workers, [other, Contender("ranks", requests=ranks(2, strategy="STRICT_PACK"))])
+    assert plan.granted["ranks"] == {"tcp://a:0": {"GPU": 1, "GPU/1": 1}, "tcp://a:1": {"GPU": 1, "GPU/0": 1}}
+    # The sum of the GPUs is enough for three, but two halves are no GPU.
+    other = Contender("other", holdings=[on_gpu("tcp://a:0", {0: 0.5}), on_gpu("tcp://a:0", {1: 0.5})])
+    plan = plan_shares(workers, [other, Contender("ranks", requests=ranks(2, strategy="STRICT_PACK"))])
+    assert plan.startable["ranks"] == set()
+
+
+def test_closed_workers_get_no_ranks() -> None:
+    one = Contender("ranks", requests=ranks(2, 3, per_host=2), closed=frozenset({"tcp://a:0"}))
+    plan = plan_shares(gpu_hosts(a=2, b=2), [one])
+    assert on_hosts(plan, "ranks") == {"b": 2}
+
+
+@st.composite
+def rank_situations(draw: st.DrawFn) -> tuple[dict[str, dict[str, float]], ShareRequest]:
+    """Draw hosts with workers, and ranks that are to run there."""
+    workers = {}
+    for host in "abc"[: draw(st.integers(1, 3))]:
+        for port in range(draw(st.integers(1, 3))):
+            workers[f"tcp://{host}:{port}"] = {"GPU": float(draw(st.integers(0, 3)))}
+    strategy = draw(st.sampled_from(["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]))
+    number = draw(st.integers(2, 6))
+    divisors = [one for one in range(1, number + 1) if number % one == 0]
+    soft = strategy in ("PACK", "SPREAD")
+    per_host = draw(st.sampled_from([None, *divisors])) if soft else None
+    return workers, ShareRequest((GPU,) * number, strategy, 1, True, per_host)
+
+
+@settings(max_examples=80)
+@given(rank_situations())
+def test_the_plan_finds_room_for_ranks_where_a_driver_does(
+    situation: tuple[dict[str, dict[str, float]], ShareRequest],
+) -> None:
+    workers, asked = situation
+    plan = plan_shares(workers, [Contender("ranks", requests=[asked])])
+    pools = [
+        WorkerPool(
+            FreeCapacity((("GPU", room["GPU"]),), (0.0,) * int(room["GPU"])), members=[(number, address)]
+        )
+        for number, (address, room) in enumerate(workers.items())
+    ]
+    layout = HostPlacement(list(asked.bundles), asked.strategy, asked.per_host)
+    found = assign_to_hosts(layout, pools)
+    assert (found is not None) == bool(plan.startable["ranks"])
+    if found is not None:
+        placed = Counter(host_of(address) for address in found.values())
+        # The hosts may differ, but not how the ranks are divided.
+        assert sorted(placed.values()) == sorted(on_hosts(plan, "ranks").values())
 
 
 # The promises

@@ -332,6 +332,28 @@ def test_a_further_worker_that_is_not_acquired_is_free_again(two: Scheduler) -> 
     assert two.read("a", waits=8)["withheld"] == {}
 
 
+def test_room_for_ranks_is_reserved_on_one_host() -> None:
+    cluster = Scheduler(**{f"tcp://{host}:{port}": 1 for host in "ab" for port in (1, 2)})
+    pair = {"requests": [([CPU, CPU], "PACK", 1)], "layouts": [(True, 2)], "priority": 1}
+    held = {address: cluster.hold("a", address, number) for number, address in enumerate(cluster.workers)}
+    cluster.read("a", waits=8)
+    cluster.read("b", **pair)
+    cluster.advance(0.1)
+    # A worker ends its trial. The pair waits for the other one of its host, and not for any.
+    cluster.release(held["tcp://a:1"])
+    cluster.advance(0.1)
+    both = {"tcp://a:1": 1, "tcp://a:2": 1}
+    assert cluster.read("a", waits=8)["withheld"] == both
+    cluster.release(held["tcp://b:1"])
+    cluster.advance(0.1)
+    assert cluster.read("a", waits=8)["withheld"] == both
+    # A driver of an earlier version does not say that hosts count.
+    del pair["layouts"]
+    cluster.read("b", **pair)
+    cluster.advance(1)
+    assert cluster.read("a", waits=8)["withheld"]
+
+
 def test_a_killed_driver_is_forgotten_with_its_client(two: Scheduler) -> None:
     two.read("b", waits=8)
     assert two.read("a", waits=8)["withheld"]

@@ -14,8 +14,8 @@ import pytest
 from dasktune.cluster.sharing import fair_share, share_plugin
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME
 from dasktune.cluster.sharing.share_reporter import ShareReporter, WaitingTrials, undeclared_text
-from dasktune.placement import WorkerCapacity, devices, placement
-from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.placement import WorkerCapacity, devices, host_layout, placement
+from dasktune.trial.resources import HostPlacement, PlacementGroupFactory
 
 OURS = {fair_share.__name__, devices.__name__, placement.__name__}
 ONE = PlacementGroupFactory([{"CPU": 1}])
@@ -65,8 +65,18 @@ def test_the_demand_has_what_workers_declare_only() -> None:
         "priority": 1.0,
         "group": "team",
         "requests": [([{}, {"CPU": 1, "GPU": 0.5}], "SPREAD", 3)],
+        "layouts": [(False, None)],
         "closed": ["tcp://a:1"],
     }
+
+
+def test_the_demand_says_that_the_layout_of_ranks_counts_hosts() -> None:
+    request = HostPlacement([{"GPU": 1, "memory": 5}] * 4, per_host=2)
+    demand = reporter(FakeClient(), WaitingTrials(request=request, number=3, kinds={"GPU"})).demand()
+    assert demand is not None
+    assert demand["requests"] == [([{"GPU": 1}] * 4, "PACK", 3)]
+    assert demand["layouts"] == [(True, 2)]
+    assert len(reporter(FakeClient()).demand()["layouts"]) == 0  # type: ignore[index]
 
 
 def test_an_experiment_that_takes_no_part_reports_and_registers_nothing() -> None:
@@ -213,7 +223,8 @@ def test_undeclared_resources_are_warned_of_once(caplog: pytest.LogCaptureFixtur
     ("module", "allowed"),
     [
         (devices, set()),
-        (fair_share, {devices.__name__}),
+        (host_layout, set()),
+        (fair_share, {devices.__name__, host_layout.__name__}),
         # It does without prometheus_client if that is missing. Of `placement` it needs names only.
         (share_plugin, {"dask", "distributed", "prometheus_client", *OURS}),
     ],

@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "trials": "list the trials of an experiment: filter, sort, export",
     "best": "show the best trial of an experiment",
     "errors": "show why trials failed, with tracebacks",
+    "whatif": "show what an experiment would have cost under other schedulers",
     "report": "write an experiment as one HTML page",
     "dashboard": "serve a live dashboard of experiments until Ctrl-C",
     "doctor": "check whether a cluster can run experiments",

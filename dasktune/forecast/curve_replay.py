@@ -186,23 +186,27 @@ class CurveReplay:
         A scheduler with a later milestone does not depend on the order in which it gets results
         before it, so it may get them all at this moment.
         """
+        trial = run.trial
         first = run.reported if self._scheduler.looks_between else run.next_reported - 1
         decision: decisions.Decision = decisions.Continue()
-        for row in run.curve.rows[first : run.next_reported]:
-            run.trial.history.append(row)
-            decision = self._scheduler.on_trial_result(run.trial, row)
-        run.reported = run.next_reported
-        self._execute(decision.commands)
-        if run.trial.status is not TrialStatus.RUNNING:
-            return  # It was stopped by its own command.
+        for at in range(first, run.next_reported):
+            row, run.reported = run.curve.rows[at], at + 1
+            trial.history.append(row)
+            decision = self._scheduler.on_trial_result(trial, row)
+            if decision.commands:
+                self._execute(decision.commands)
+            if trial.status is not TrialStatus.RUNNING:
+                return  # It was stopped by its own command.
+            if not isinstance(decision, decisions.Continue):
+                break  # A scheduler may decide before the milestone, too.
         match decision:
             case decisions.Stop():
-                self._end(run.trial, decision.reason)
+                self._end(trial, decision.reason)
             case decisions.Pause():
-                run.trial.pause_reason = decision.reason
-                self._move(run.trial, TrialStatus.PAUSED)
+                trial.pause_reason = decision.reason
+                self._move(trial, TrialStatus.PAUSED)
             case decisions.Continue():
-                run.milestones = self._scheduler.next_milestones(run.trial)
+                run.milestones = self._scheduler.next_milestones(trial)
                 self._train(run)
             case _:
                 raise self._refusal(decision)

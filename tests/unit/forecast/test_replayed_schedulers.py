@@ -57,7 +57,7 @@ class Deciding(FIFOScheduler):
         return ()
 
     def on_trial_complete(self, trial, result):
-        self.completed.append((trial.config["number"], result["training_iteration"]))
+        self.completed.append((trial.config["number"], result.get("training_iteration", 0)))
         return ()
 
 
@@ -124,6 +124,19 @@ def test_a_trial_that_its_own_command_stops_is_stopped_once():
     own = Deciding(at(0, 1, Continue(commands=2 * (StopOther(trial_id=name(0), reason="worse"),))))
     assert iterations(replay(own, curve(0), curve(1))) == [1, 3]
     assert own.completed == [(0, 1), (1, 3)]
+
+
+class Streaming(Deciding):
+    """Lets trials wait for no decision."""
+
+    def next_milestones(self, trial):
+        return ()
+
+
+def test_decisions_before_a_milestone_are_carried_out_too():
+    stop_other = Continue(commands=(StopOther(trial_id=name(1), reason="worse"),))
+    assert iterations(replay(Streaming(at(0, 2, stop_other)), curve(0), curve(1, pace=2.0))) == [3, 0]
+    assert iterations(replay(Streaming(at(0, 2, Stop("enough"))), curve(0), curve(1))) == [2, 3]
 
 
 def test_only_a_paused_trial_is_unpaused():

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         TrialError,
         TuneError,
     )
+    from dasktune.forecast.what_if import WhatIf, WhatIfRow
     from dasktune.progress.reporter import CLIReporter, JupyterNotebookReporter, ProgressReporter
     from dasktune.registry import get_env, register_env, register_trainable
     from dasktune.results.result import Result
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from dasktune.tuner.analysis import ExperimentAnalysis
     from dasktune.tuner.queued import QueuedExperiment, prune_queue
     from dasktune.tuner.result_grid import ResultGrid
+    from dasktune.tuner.scheduler_forecast import whatif
     from dasktune.tuner.submitted import DetachedExperiment, attach
     from dasktune.tuner.tuner import Tuner
 
@@ -149,6 +151,9 @@ __all__ = [
     "Location",
     "Result",
     "ResultGrid",
+    "WhatIf",
+    "WhatIfRow",
+    "whatif",
     # Errors
     "CheckpointDamaged",
     "CheckpointNotFound",
@@ -194,6 +199,8 @@ _HOMES: Final = {
     "dasktune.registry": ("get_env", "register_env", "register_trainable"),
     "dasktune.results.result": ("Result",),
     "dasktune.tuner.result_grid": ("ResultGrid",),
+    "dasktune.tuner.scheduler_forecast": ("whatif",),
+    "dasktune.forecast.what_if": ("WhatIf", "WhatIfRow"),
     "dasktune.config.resume_config": ("ResumeConfig",),
     "dasktune.schedulers": ("create_scheduler",),
     "dasktune.search": ("create_searcher",),

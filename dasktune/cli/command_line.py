@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "best": "show the best trial of an experiment",
     "errors": "show why trials failed, with tracebacks",
     "logs": "show what a trial or one of its ranks has printed",
+    "whatif": "show what an experiment would have cost under other schedulers",
     "report": "write an experiment as one HTML page",
     "dashboard": "serve a live dashboard of experiments until Ctrl-C",
     "doctor": "check whether a cluster can run experiments",

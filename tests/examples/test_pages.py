@@ -150,3 +150,15 @@ def test_the_page_on_distributed_trials_runs(tmp_path, monkeypatch):
     assert found is not None
     # The optimum is the mean over both shards: a rank alone would end at 3 or 5.
     assert float(found[1]) < 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_page_on_the_costs_of_early_stopping_runs(tmp_path, monkeypatch):
+    last = "print('TEST', what_if.num_curves, what_if.recommended.iterations.value)"
+    told = run_page("whatif.md", tmp_path, monkeypatch, last=last)
+    assert "40 full curves of up to 27 iterations" in told
+    found = re.search(r"TEST 40 ([\d.]+)", told)
+    assert found is not None
+    # The losses fall steadily, so some scheduler saves something.
+    assert float(found[1]) < 0.9

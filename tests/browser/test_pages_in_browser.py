@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from test_dashboard_in_browser import CLICK, open_live, wait
-from test_live_run_in_browser import go, pages, wait_until_seen
+from test_live_run_in_browser import go, pages, seen, wait_until_seen
 from test_report_in_browser import MODELS, complaints, wait_until_idle
 
 from projection_kit import (  # isort: skip - beside the unit tests
@@ -146,12 +146,13 @@ def test_the_page_of_a_run_that_has_ended_says_so_and_has_all_pages(browser, sit
         feed.put(about("TrialEnded", name, 40.0, status="TERMINATED"))
     feed.state = "driver has ended"
     server.close()
-    wait_until_seen(browser, f"To look on, run {COMMAND}")
+    wait_until_seen(browser, "The server of this page has ended with the run")
+    assert seen(browser, COMMAND)
     wait_until_seen(browser, "21 terminated")
-    # Bokeh would say that it connects again, for ever.
-    assert browser.execute_script(
-        "return [...document.querySelectorAll('.bk-notifications, [class*=notification]')]"
-        ".every((one) => !one.textContent.includes('onnection'))"
+    # The connection is lost now, and Bokeh does not say that it connects again, for ever.
+    wait(browser, f"{MODELS} return found.some((one) => one.css_classes.includes('dt-lost'))", "Div")
+    assert not browser.execute_script(
+        "return [...document.body.children].some((one) => one.shadowRoot?.querySelector('.entries .error'))"
     )
     for number, title in enumerate(titles):
         # Nothing can be sent any more: what is seen now was drawn before.

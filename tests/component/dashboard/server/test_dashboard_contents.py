@@ -514,14 +514,17 @@ def test_a_driver_in_this_process_that_says_nothing_is_told(tmp_path):
     store.begin()
     now = [0.0]
     feed = DriverFeed(JournalFollower(Storage(tmp_path / "exp")), lambda: 0.0, clock=lambda: now[0])
-    live = LiveExperiment(projection_of, feed)
+    live = LiveExperiment(projection_of, feed, find_dask=lambda: "http://127.0.0.1:8787/status")
     for seconds, state in ((10.0, ""), (200.0, ", no new records for 3 min")):
         now[0] = seconds
         live.poll()
         assert live.state == f"driver is running{state}"
+    assert live.dask
     feed.end()
     live.poll()
     assert live.state == "driver has ended"
+    # The cluster may end with the run: its links would lead nowhere.
+    assert live.dask == ""
     store.close()
 
 

@@ -164,6 +164,11 @@ class Panel:
         self.card.children = [made.build() if isinstance(made, FigureSpec) else made]
         return True
 
+    def give_up(self) -> None:
+        """Say that there was no time for the figure, if it was never drawn."""
+        if self.card.children[0].name == PLACEHOLDER:
+            self.card.children[0].text = "The server ended before this figure was drawn."
+
     def _show(self, live: LiveExperiment, rendered: RenderedFigure | None) -> bool:
         """Bring the models to a version of the figure; return whether they were replaced."""
         if rendered is None or rendered is self._rendered:
@@ -340,8 +345,8 @@ class Viewer:
                 self._begin()
             for panel in self._by_urgency():
                 if time.monotonic() > until:
-                    break
-                if panel.show_end(self.live) and panel.section.name == "trials":
+                    panel.give_up()
+                elif panel.show_end(self.live) and panel.section.name == "trials":
                     self._listen(panel)
         except Exception:
             logger.exception("the last state of an experiment could not be shown")
@@ -371,6 +376,10 @@ class Viewer:
         if self._metric_select is not None:
             self._metric_select.update(live.projection)
         if self._tabs is None:
+            if not live.projection.trials and not live.has_caught_up:
+                # The header says how much of the journal has been read. An empty figure would stay
+                # for a while, because a figure is not drawn again at once.
+                return
             self._begin()
         for panel in self._panels[self._tabs.active]:
             is_new = panel.update(live)

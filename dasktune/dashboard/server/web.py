@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from bokeh.application import Application
@@ -354,11 +353,27 @@ class WebServer:
             )
         except asyncio.TimeoutError:
             logger.debug("the last records are not shown: reading them took too long")
-        for viewer in viewers:
-            viewer.document.add_next_tick_callback(partial(viewer.show_end, until))
         if viewers:
-            # The loop runs the callbacks before this coroutine: the sleep begins after them.
+            shown = [self._shown_end(viewer, until) for viewer in viewers]
+            # A session that has ended meanwhile drops its callback: do not wait for it for ever.
+            await asyncio.wait(shown, timeout=_FINAL_DRAW_SECONDS)
+            # The loop draws, and sends afterwards: only from now on do the messages go out.
             await asyncio.sleep(_FINAL_SEND_SECONDS)
+
+    @staticmethod
+    def _shown_end(viewer: _AnyViewer, until: float) -> asyncio.Future[None]:
+        """Schedule the last update of a viewer, and return a future that is done after it."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def show() -> None:
+            try:
+                viewer.show_end(until)
+            finally:
+                if not future.done():
+                    future.set_result(None)
+
+        viewer.document.add_next_tick_callback(show)
+        return future
 
     def _open(self, document: Document) -> None:
         """Fill the document of a new session."""

@@ -302,6 +302,10 @@ class WebServer:
                     self._update_waiting(live)
                 except Exception:
                     logger.exception("the dashboard could not poll an experiment")
+                if not live.is_in_driver:
+                    # Nothing else in this process needs the time. A pause for the figures of one
+                    # experiment would keep the journals of all others unread.
+                    continue
                 waits = live.viewers > 0 and not live.has_caught_up
                 rest += live.cpu_budget.pause_seconds(drawn - before, hurry=waits)
             await self._wait(max(rest, 0.01 if more else _PERIOD))

@@ -432,6 +432,24 @@ def test_a_port_that_is_taken_is_replaced_by_a_free_one(server, caplog):
     other.close()
 
 
+def test_a_server_without_a_driver_reads_on_whatever_its_figures_cost():
+    feed = RecordFeed()
+    live = LiveExperiment(ExperimentProjection, feed)
+    live.cpu_budget.pause_seconds = lambda more=0.0, *, hurry=False: 1e6
+    server = WebServer(SingleExperiment(live))
+    try:
+        until = time.monotonic() + 60
+        while not live.has_caught_up:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        feed.put(suggested("a"))
+        while live.projection.version < 1:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    finally:
+        server.close()
+
+
 def test_an_address_that_is_not_there_raises():
     with pytest.raises(OSError, match=r".+"):
         WebServer(

@@ -155,6 +155,7 @@ class ListViewer:
             self._list.update()
         except Exception:
             # Keep the session open: the next update may succeed.
+            self._shown = None
             logger.exception("the list of experiments could not be updated")
         finally:
             self.document.unhold()

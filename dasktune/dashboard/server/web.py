@@ -69,13 +69,13 @@ _RETRY_SECONDS: Final = 0.1
 #: Maximum seconds to wait for the thread to start.
 _START_TIMEOUT: Final = 30.0
 #: Maximum seconds to wait for the thread to end. The driver waits, so it must be short.
-_CLOSE_TIMEOUT: Final = 2.5
+_CLOSE_TIMEOUT: Final = 3.0
 #: Maximum seconds for the last poll.
 _FINAL_POLL_TIMEOUT: Final = 1.0
 #: Maximum seconds from the beginning of the end until all pages have been drawn for the last time.
 _FINAL_DRAW_SECONDS: Final = 1.5
-#: Seconds for the last updates to reach the browsers before the server ends.
-_FINAL_SEND_SECONDS: Final = 0.3
+#: Maximum seconds for the last updates to be sent.
+_FINAL_SEND_SECONDS: Final = 0.9
 
 #: Maximum number of open connections.
 _MAX_CONNECTIONS: Final = 256
@@ -210,7 +210,7 @@ class WebServer:
         return f"{self.url}{gate.prefix[1:]}/?token={gate.token}" if gate.token else self.url
 
     def close(self) -> None:
-        """Stop the server; return after 2.5 s at the latest. A second call does nothing."""
+        """Stop the server; return after 3 s at the latest. A second call does nothing."""
         if self._loop is not None and self._thread.is_alive():
             # The loop may close before this call: Tornado then ignores the callback.
             self._loop.add_callback(self._end)
@@ -359,22 +359,25 @@ class WebServer:
             logger.debug("the last records are not shown: reading them took too long")
         if viewers:
             shown = [self._shown_end(viewer, until) for viewer in viewers]
-            # A session that has ended meanwhile drops its callback: do not wait for it for ever.
-            await asyncio.wait(shown, timeout=_FINAL_DRAW_SECONDS)
-            # The loop draws, and sends afterwards: only from now on do the messages go out.
-            await asyncio.sleep(_FINAL_SEND_SECONDS)
+            # A session that has ended meanwhile drops its callbacks: do not wait for it for ever.
+            left = until - time.monotonic()
+            await asyncio.wait(shown, timeout=max(left, 0.0) + _FINAL_SEND_SECONDS)
 
     @staticmethod
     def _shown_end(viewer: _AnyViewer, until: float) -> asyncio.Future[None]:
-        """Schedule the last update of a viewer, and return a future that is done after it."""
+        """Schedule the last update of a viewer; return a future that is done once it is sent."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def finish() -> None:
+            if not future.done():
+                future.set_result(None)
 
         def show() -> None:
             try:
                 viewer.show_end(until)
             finally:
-                if not future.done():
-                    future.set_result(None)
+                # Bokeh sends what a callback has changed before it runs the next one.
+                viewer.document.add_next_tick_callback(finish)
 
         viewer.document.add_next_tick_callback(show)
         return future

@@ -43,25 +43,19 @@ class Overview:
         The projection of its journal.
     leader : LeaderLease, optional
         The lease of the driver that runs it; None if no driver is running.
-    is_exhausted : bool
-        Whether the searcher has no further suggestions.
     """
 
     storage: Storage
     spec: Mapping[str, Any]
     projection: ExperimentProjection
     leader: LeaderLease | None
-    is_exhausted: bool
 
     @property
     def state(self) -> Literal["live", "finished", "interrupted"]:
         """Live while a driver runs, finished if all trials have ended, otherwise interrupted."""
         if self.leader is not None:
             return "live"
-        projection, created = self.projection, len(self.projection.trials)
-        all_created = self.is_exhausted or bool(projection.stop_reason)
-        all_created = all_created or (projection.total is not None and created >= projection.total)
-        return "finished" if all_created and projection.num_finished == created else "interrupted"
+        return "finished" if self.projection.is_complete else "interrupted"
 
     @property
     def started(self) -> datetime | None:
@@ -106,17 +100,13 @@ def read_experiment(
     """
     spec = ExperimentStore(storage).spec()
     check_journal_exists(storage, may_be_new=True)
-    projection, is_exhausted = empty_projection(spec, metric, mode), False
+    projection = empty_projection(spec, metric, mode)
     leader = current_leader(storage)
     for record in read_journal(storage):
         projection.add(record)
-        if record.get("event") == "Suggested":
-            is_exhausted = record.get("finished") is True
         if watch is not None:
             watch(record)
-    return Overview(
-        storage=storage, spec=spec, projection=projection, leader=leader, is_exhausted=is_exhausted
-    )
+    return Overview(storage=storage, spec=spec, projection=projection, leader=leader)
 
 
 def find_trial(projection: ExperimentProjection, trial_id: str) -> TrialProjection:

@@ -77,6 +77,7 @@ def apply_record(experiment: ExperimentProjection, record: Record) -> None:  # n
             case None:  # an event of a newer version
                 pass
             case events.Suggested():
+                experiment.is_exhausted = event.finished
                 trial = experiment.add_trial(event.trial_id, record["config"], time, event.dirname)
             case events.TrialAddRequested():
                 if experiment.find(event.trial_id) is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from html import escape
@@ -11,18 +11,18 @@ from typing import Any, Final
 
 from bokeh.document import Document
 from bokeh.layouts import column
-from bokeh.models import Button, CheckboxGroup, CustomJS, Div
+from bokeh.models import CustomJS, Div
 
 from dasktune.dashboard.figures.comparison import comparison_spec
 from dasktune.dashboard.figures.figure_spec import FigureSpec
 from dasktune.dashboard.labels import config_label, label, value_label
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
-from dasktune.dashboard.report.style import CARD
-from dasktune.dashboard.server.diff import RenderedFigure, models_of
+from dasktune.dashboard.report.style import CARD, colour
+from dasktune.dashboard.server.listing.spec_view import SHOW_GONE, SpecView
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.text.formatting import format_duration
 
-__all__ = ["MOST_COMPARED", "ComparisonViewer", "comparison_form"]
+__all__ = ["MOST_COMPARED", "ComparisonViewer"]
 
 logger = logging.getLogger(__name__)
 
@@ -34,28 +34,6 @@ _CONFIGURATION: Final = 4
 _ONE_LINE: Final = ' style="white-space:nowrap"'
 #: Milliseconds between two updates.
 _PERIOD: Final = 1000
-
-#: Opens the comparison of the chosen experiments, by their indices in the list.
-_COMPARE: Final = """
-const chosen = boxes.active.map((place) => "compare=" + encodeURIComponent(names[place]))
-if (chosen.length > 1) window.location.search = "?" + chosen.join("&")
-"""
-
-
-def comparison_form(names: Sequence[str]) -> Any:
-    """Return check boxes for experiments, and a button that compares the chosen ones.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Names of the experiments.
-    """
-    # Bokeh shows labels as plain text, never as HTML.
-    boxes = CheckboxGroup(labels=[label(name, 80) for name in names], active=[])
-    button = Button(label="Compare selected", button_type="primary", width=240)
-    arguments = {"boxes": boxes, "names": list(names)}
-    button.js_on_click(CustomJS(args=arguments, code=_COMPARE))
-    return column(Div(text="<b>Compare two or more</b>"), boxes, button, styles=CARD)
 
 
 class ComparisonViewer:
@@ -78,15 +56,29 @@ class ComparisonViewer:
         #: The state of each experiment that the page shows.
         self._shown: object = None
         self._table = Div(text="", disable_math=True, sizing_mode="stretch_width")
-        self._figures = [_Figure(partial(self._spec, x)) for x in ("time", "results")]
+        self._figures = [SpecView(partial(self._spec, x)) for x in ("time", "results")]
+        document.config.notify_connection_status = False
+        document.js_on_event("connection_lost", CustomJS(args={"table": self._table}, code=SHOW_GONE))
         document.title = "comparison · dasktune"
         title = Div(
-            text='<div style="font-size:22px;font-weight:700">Comparison</div><a href="?">all experiments</a>'
+            text='<div style="font-size:22px;font-weight:700" role="heading" aria-level="1">Comparison</div>'
+            f'<a style="color:{colour("link")}" href="?">all experiments</a>',
+            name="title",
         )
         cards = [column(self._table, sizing_mode="stretch_width", styles=CARD)]
         cards += [one.card for one in self._figures]
         document.add_root(column(title, *cards, sizing_mode="stretch_width"))
         document.add_periodic_callback(self.update, _PERIOD)
+        self.update()
+
+    def show_end(self, until: float) -> None:
+        """Show the last state, because the server ends.
+
+        Parameters
+        ----------
+        until : float
+            The time by `time.monotonic` at which the server ends; the page is drawn at once.
+        """
         self.update()
 
     def update(self) -> None:
@@ -125,30 +117,6 @@ class ComparisonViewer:
 
     def _spec(self, x: Any) -> FigureSpec:
         return comparison_spec([live.projection for live in self.lives], x=x)
-
-
-class _Figure:
-    """A figure in one viewer."""
-
-    def __init__(self, make: Callable[[], FigureSpec]) -> None:
-        self.card: Any = column(sizing_mode="stretch_width", styles=CARD)
-        self._make = make
-        self._rendered: RenderedFigure | None = None
-        self._models: list[Any] = []
-
-    def update(self) -> None:
-        """Update the figure."""
-        spec = self._make()
-        earlier = self._rendered
-        rendered = None if earlier is None else earlier.updated(spec)
-        rendered = rendered or RenderedFigure(spec)
-        changes = None if earlier is None else rendered.changes_from(earlier)
-        if changes is None:
-            root = spec.build()
-            self._models, self.card.children = models_of(root), [root]
-        else:
-            changes.apply(self._models)
-        self._rendered = rendered
 
 
 def comparison_html(lives: Sequence[LiveExperiment]) -> str:

@@ -93,6 +93,8 @@ CARD: Final = {
 INPUT: Final = f"""
 .bk-input {{ color: {INK}; background-color: {colour("card")}; border-color: {colour("line")}; }}
 .bk-input::placeholder {{ color: {MUTED}; }}
+.bk-btn-default {{ color: {INK}; background-color: {colour("card")}; border-color: {colour("line")}; }}
+.bk-btn-default:hover {{ background-color: {colour("hover")}; }}
 .bk-input-group > label, .bk-label {{ color: {MUTED}; font-size: 12px; }}
 """
 

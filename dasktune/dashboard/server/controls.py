@@ -11,9 +11,10 @@ from typing import Any, Final, Protocol
 
 from bokeh.document import Document
 from bokeh.layouts import row
-from bokeh.models import Button, Div
+from bokeh.models import Button, Div, InlineStyleSheet
 
 from dasktune.dashboard.labels import label
+from dasktune.dashboard.report.style import INPUT
 from dasktune.errors import TuneError
 
 __all__ = ["Commander", "ControlBar"]
@@ -114,7 +115,8 @@ class ControlBar:
         )
 
     def _button(self, text: str, act: Callable[[], None], **more: Any) -> Any:
-        button = Button(label=text, name=f"control {text}", width=130, **more)
+        style = [InlineStyleSheet(css=INPUT)]
+        button = Button(label=text, name=f"control {text}", width=130, stylesheets=style, **more)
         button.on_click(lambda event: act())
         return button
 

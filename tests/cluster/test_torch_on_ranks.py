@@ -286,6 +286,8 @@ def test_a_preload_that_initialises_cuda_is_not_forked(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "greedy_module.py").write_text(INITIALISES)
-    options = {"env": {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}}
+    options: dict[str, Any] = {
+        "env": {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    }
     result = trained(cluster, tmp_path, with_ddp, kill=False, preload=("greedy_module",), **options)
     assert result.metrics["device"] == "cuda"

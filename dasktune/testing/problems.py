@@ -451,9 +451,10 @@ PROBLEMS: Final[Mapping[str, Callable[[], CurveProblem]]] = {
 
 
 def _checked(seed: int) -> int:
-    number = int(seed) if isinstance(seed, int | np.integer) else -1
-    check(number >= 0, "seed", "an int, at least 0", seed)
-    return number
+    given: object = seed
+    is_valid = isinstance(given, int | np.integer) and given >= 0
+    check(is_valid, "seed", "an int, at least 0", seed)
+    return int(seed)
 
 
 def _stream(point: _Array, seed: int) -> Generator:

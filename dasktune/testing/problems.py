@@ -453,7 +453,7 @@ PROBLEMS: Final[Mapping[str, Callable[[], CurveProblem]]] = {
 def _checked(seed: int) -> int:
     given: object = seed
     is_valid = isinstance(given, int | np.integer) and given >= 0
-    check(is_valid, "seed", "an int, at least 0", seed)
+    check(bool(is_valid), "seed", "an int, at least 0", seed)
     return int(seed)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,7 +97,7 @@ def load_halves(name: str) -> Halves:
 
     if name in GENERATED:
         function, arguments = GENERATED[name]
-        rows, labels = _call(getattr(datasets, function), arguments)
+        rows, labels, *_ = getattr(datasets, function)(**arguments)
     else:
         rows, labels = getattr(datasets, f"load_{name}")(return_X_y=True)
     order = default_rng(7).permutation(len(rows))
@@ -109,11 +109,6 @@ def load_halves(name: str) -> Halves:
         names, labels = np.unique(labels, return_inverse=True)
         classes = len(names)
     return Halves(classes, rows[train], labels[train], rows[validation], labels[validation])
-
-
-def _call(function: Callable[..., Any], arguments: dict[str, Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    rows, labels, *_ = function(**arguments)
-    return rows, labels
 
 
 def split_data(name: str, rng: Generator) -> list[tuple[NDArray[Any], NDArray[Any]]]:

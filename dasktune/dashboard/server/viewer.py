@@ -355,10 +355,11 @@ class Viewer:
             self.live.lock.release()
 
     def _by_urgency(self) -> list[Panel]:
-        """Return the panels: first those of the visible page, last those that take long."""
+        """Return the panels: first the visible page, then the failures, last what takes long."""
         visible = self._panels[self._tabs.active]
         others = [panel for page in self._panels if page is not visible for panel in page]
-        return [*visible, *sorted(others, key=lambda panel: panel.section.is_slow)]
+        others.sort(key=lambda panel: (panel.section.is_slow, panel.section.name != "failures"))
+        return [*visible, *others]
 
     def _show_header(self) -> None:
         live = self.live

@@ -78,7 +78,7 @@ def with_ranks(
         Further environment variables of all ranks.
     preload : sequence of str, default=()
         Modules such as ``"torch"`` that each worker imports once. Its ranks are then forks of a
-        process that has imported them, and start in a fraction of a second. Only on Linux;
+        process that has imported them, and start without importing them again. Only on Linux;
         elsewhere each rank imports its modules itself, and so it does if an import starts threads
         or initialises CUDA.
 

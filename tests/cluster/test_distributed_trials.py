@@ -798,8 +798,8 @@ def test_ranks_killed_at_any_moment_lose_no_recorded_step(cluster: LocalCluster,
 
 def hinder_kills(place: str) -> None:
     """Let no kill reach the ranks of a worker until there is a file, as if a disk hung."""
-    from dasktune.isolation import rank_group
     from dasktune.isolation.process import ChildProcess
+    from dasktune.isolation.ranks import rank_group
 
     rank_group._KILL_SECONDS = 0.1  # type: ignore[misc]
 

@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 from dasktune.cluster.driver.actor_handle import ActorHandle
 from dasktune.cluster.protocol.wire_messages import Assignment, TrialUpdate
-from dasktune.isolation.rank_layout import lay_out
+from dasktune.isolation.ranks.rank_layout import lay_out
 from dasktune.placement import Placement
 from dasktune.trainable.reporting import trial_messages
 from dasktune.trainable.spec import TrialSpec

@@ -20,9 +20,9 @@ from distributed.comm import connect
 from distributed.core import Status
 
 from dasktune.cluster.worker.trainable_loader import TrainableLoader
-from dasktune.isolation.fork_server import ForkServers
-from dasktune.isolation.rank_agent import RankAgent
-from dasktune.isolation.rank_messages import AgentLost, FromAgent, ToAgent
+from dasktune.isolation.ranks.fork_server import ForkServers
+from dasktune.isolation.ranks.rank_agent import RankAgent
+from dasktune.isolation.ranks.rank_messages import AgentLost, FromAgent, ToAgent
 from dasktune.placement import host_of
 
 __all__ = ["CommAgentLink", "serve_agent"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dasktune.errors import ConfigError
-from dasktune.isolation.rank_messages import (
+from dasktune.isolation.ranks.rank_messages import (
     RankReport,
     Reduced,
     ReduceMetrics,
@@ -17,8 +17,8 @@ from dasktune.isolation.rank_messages import (
     ToRank,
     WordOfRank,
 )
-from dasktune.isolation.rank_metrics import pack_metrics, unpack_metrics
-from dasktune.isolation.rank_session import RankSession
+from dasktune.isolation.ranks.rank_metrics import pack_metrics, unpack_metrics
+from dasktune.isolation.ranks.rank_session import RankSession
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.async_exception import TrialInterrupted
 from dasktune.trainable.ranks import RankInfo, RankSettings

@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from dasktune.isolation import rank_agent
-from dasktune.isolation.fork_server import ForkServerLost
-from dasktune.isolation.fork_server_process import Preloaded
-from dasktune.isolation.rank_agent import RankAgent
-from dasktune.isolation.rank_messages import (
+from dasktune.isolation.ranks import rank_agent
+from dasktune.isolation.ranks.fork_server import ForkServerLost
+from dasktune.isolation.ranks.fork_server_process import Preloaded
+from dasktune.isolation.ranks.rank_agent import RankAgent
+from dasktune.isolation.ranks.rank_messages import (
     AgentLost,
     DumpStacks,
     FromAgent,

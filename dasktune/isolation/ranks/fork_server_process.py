@@ -24,8 +24,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from typing import Final
 
-from dasktune.isolation import rank_process
 from dasktune.isolation.child import die_with
+from dasktune.isolation.ranks import rank_process
 from dasktune.trainable.running.error_info import error_info
 from dasktune.trial.events import ErrorInfo
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dasktune.errors import ConfigError
-from dasktune.isolation.rank_group import (
+from dasktune.isolation.ranks.rank_group import (
     AgentLost,
     FullReport,
     NewCheckpointAsked,
@@ -22,7 +22,7 @@ from dasktune.isolation.rank_group import (
     WorkerGone,
     owners_of_files,
 )
-from dasktune.isolation.rank_messages import (
+from dasktune.isolation.ranks.rank_messages import (
     AskCheckpoint,
     CheckpointLoaded,
     DumpStacks,
@@ -48,7 +48,7 @@ from dasktune.isolation.rank_messages import (
     WordOfRank,
     WriteShard,
 )
-from dasktune.isolation.rank_metrics import pack_metrics, unpack_metrics
+from dasktune.isolation.ranks.rank_metrics import pack_metrics, unpack_metrics
 from dasktune.storage.checkpoints.manifest import FileEntry
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.ranks import RankSettings

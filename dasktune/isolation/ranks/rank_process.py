@@ -27,8 +27,8 @@ from dasktune.isolation.child import die, die_with, outlive_termination
 from dasktune.isolation.environment import in_trial_directory
 from dasktune.isolation.process import STACKS_SIGNAL
 from dasktune.isolation.process_messages import InitChild
-from dasktune.isolation.rank_messages import Ping, RankBegan, RankEnded, RunRank, WordOfRank
-from dasktune.isolation.rank_session import RankSession
+from dasktune.isolation.ranks.rank_messages import Ping, RankBegan, RankEnded, RunRank, WordOfRank
+from dasktune.isolation.ranks.rank_session import RankSession
 from dasktune.registry import offer_envs
 from dasktune.trainable.api.dask_client import offer_pickled_client
 from dasktune.trainable.api.session import enter_session

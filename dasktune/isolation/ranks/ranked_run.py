@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from dasktune.errors import ConfigError
-from dasktune.isolation.rank_group import (
+from dasktune.isolation.ranks.rank_group import (
     EXIT_SECONDS,
     AgentLink,
     FullReport,
@@ -21,7 +21,7 @@ from dasktune.isolation.rank_group import (
     WorkerGone,
     owners_of_files,
 )
-from dasktune.isolation.rank_messages import NewestCheckpoint, UnusableCheckpoint
+from dasktune.isolation.ranks.rank_messages import NewestCheckpoint, UnusableCheckpoint
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.checkpoints.sharded import ShardedCheckpoint
 from dasktune.trainable.api.session import Session

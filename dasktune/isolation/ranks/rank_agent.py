@@ -13,10 +13,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from dasktune.isolation.fork_server import ForkServer, ForkServerLost, ForkServers, can_fork
 from dasktune.isolation.process import ChildDied, ChildProcess
-from dasktune.isolation.rank_layout import inherited_environment, shared_environment
-from dasktune.isolation.rank_messages import (
+from dasktune.isolation.ranks.fork_server import ForkServer, ForkServerLost, ForkServers, can_fork
+from dasktune.isolation.ranks.rank_layout import inherited_environment, shared_environment
+from dasktune.isolation.ranks.rank_messages import (
     AgentLost,
     DumpStacks,
     FromAgent,
@@ -43,7 +43,7 @@ __all__ = ["RankAgent", "hold_port"]
 logger = logging.getLogger(__name__)
 
 #: The module whose `main` a rank runs.
-_RANK_MODULE: Final = "dasktune.isolation.rank_process"
+_RANK_MODULE: Final = "dasktune.isolation.ranks.rank_process"
 
 #: Whether a server can listen at a port that is held. Systems other than Linux refuse that, or let
 #: both sockets have the port; there it is free again once it is known.

@@ -20,7 +20,8 @@ from multiprocessing.connection import Connection, Pipe
 from multiprocessing.reduction import send_handle
 from typing import Any, Final
 
-from dasktune.isolation.fork_server_process import (
+from dasktune.isolation.process import start_interpreter
+from dasktune.isolation.ranks.fork_server_process import (
     Forked,
     ForkRank,
     Preload,
@@ -28,7 +29,6 @@ from dasktune.isolation.fork_server_process import (
     Reaped,
     ReapRank,
 )
-from dasktune.isolation.process import start_interpreter
 
 __all__ = ["ForkServer", "ForkServerLost", "ForkServers", "ForkedProcess", "can_fork"]
 
@@ -147,7 +147,7 @@ class ForkServer:
         try:
             with theirs:
                 self._process = start_interpreter(
-                    "dasktune.isolation.fork_server_process", theirs.fileno(), environment
+                    "dasktune.isolation.ranks.fork_server_process", theirs.fileno(), environment
                 )
         except BaseException:
             self._link.close()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dasktune.isolation.rank_layout import lay_out, rank_environment
+from dasktune.isolation.ranks.rank_layout import lay_out, rank_environment
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.ranks import RankSettings
 from dasktune.trainable.spec import TrialSpec

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dasktune.errors import CheckpointDamaged, CheckpointNotFound, ConfigError, StorageError
-from dasktune.isolation.rank_messages import (
+from dasktune.isolation.ranks.rank_messages import (
     AskCheckpoint,
     CheckpointLoaded,
     NewestCheckpoint,
@@ -27,7 +27,7 @@ from dasktune.isolation.rank_messages import (
     WordOfRank,
     WriteShard,
 )
-from dasktune.isolation.rank_metrics import pack_metrics, unpack_metrics
+from dasktune.isolation.ranks.rank_metrics import pack_metrics, unpack_metrics
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.checkpoints.source_files import source_files

@@ -16,10 +16,10 @@ import psutil
 import pytest
 from process_run_kit import PATIENCE, make_spec
 
-from dasktune.isolation import fork_server, fork_server_process
-from dasktune.isolation.fork_server import ForkServer, ForkServerLost, ForkServers, can_fork
 from dasktune.isolation.process import ChildDied, ChildProcess
-from dasktune.isolation.rank_messages import RankBegan, RankEnded, RunRank
+from dasktune.isolation.ranks import fork_server, fork_server_process
+from dasktune.isolation.ranks.fork_server import ForkServer, ForkServerLost, ForkServers, can_fork
+from dasktune.isolation.ranks.rank_messages import RankBegan, RankEnded, RunRank
 from dasktune.trainable.data.child_payload import ChildPayload
 from dasktune.trainable.ranks import RankInfo, RankSettings
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn, Protocol
 
 from dasktune.errors import ConfigError
-from dasktune.isolation.rank_layout import RankPlace, lay_out, rank_environment
-from dasktune.isolation.rank_messages import (
+from dasktune.isolation.ranks.rank_layout import RankPlace, lay_out, rank_environment
+from dasktune.isolation.ranks.rank_messages import (
     AgentLost,
     AskCheckpoint,
     CheckpointLoaded,
@@ -43,8 +43,8 @@ from dasktune.isolation.rank_messages import (
     WordOfRank,
     WriteShard,
 )
-from dasktune.isolation.rank_metrics import unpack_metrics
-from dasktune.isolation.rank_session import exception_of
+from dasktune.isolation.ranks.rank_metrics import unpack_metrics
+from dasktune.isolation.ranks.rank_session import exception_of
 from dasktune.storage.checkpoints.manifest import FileEntry
 from dasktune.trainable.ranks import RankSettings
 from dasktune.trainable.running.error_info import error_info

@@ -10,7 +10,17 @@ from types import ModuleType
 from typing import Final
 
 _MODULES: Final = frozenset(
-    {"keras", "lightgbm", "mlflow", "opentelemetry", "pytorch_lightning", "torch", "wandb", "xgboost"}
+    {
+        "keras",
+        "lightgbm",
+        "mlflow",
+        "opentelemetry",
+        "pytorch_lightning",
+        "torch",
+        "transformers",
+        "wandb",
+        "xgboost",
+    }
 )
 
 

@@ -79,7 +79,7 @@ def test_an_experiment_of_the_command_line_is_read_by_the_command_line(
     assert (best["trial_id"], best["value"]) == (trials[0]["trial_id"], trials[0]["loss"])
     assert main(["show", where]) == 0
     shown = capsys.readouterr().out
-    assert "scheduler    <AsyncHyperBandScheduler>" in shown
+    assert "scheduler    ASHAScheduler(max_t=3)" in shown
     assert "The experiment is finished." in shown
     assert main(["errors", str(tmp_path / "res" / "bad")]) == 0
     assert "ValueError: no such luck" in capsys.readouterr().out

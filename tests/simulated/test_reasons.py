@@ -27,6 +27,7 @@ DEEDS = {
     "bohb": {"PauseTrial", "FinishTrial"},
     "halving": {"PauseTrial", "FinishTrial"},
     "median": {"StopTrial"},
+    "median-at-rungs": {"StopTrial"},
     "soft-median": {"PauseTrial"},
     "function": {"PauseTrial", "FinishTrial"},
     "resizing": {"ResizeTrial"},

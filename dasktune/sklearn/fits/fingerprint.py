@@ -11,6 +11,7 @@ import joblib
 import numpy as np
 
 from dasktune.errors import check
+from dasktune.schedulers.trial_scheduler import TrialScheduler
 from dasktune.sklearn.fits.backend import is_delayed
 from dasktune.sklearn.fits.cluster_data import ClusterData
 from dasktune.storage.experiment.experiment_store import SPEC_FILE
@@ -104,6 +105,7 @@ def _canonical(value: Any) -> Any:
     if callable(value):
         module, name = first_name(value)
         return module, name or kind
-    text = repr(value)
-    # The memory address of an object differs from process to process.
+    # The memory address of an object differs from process to process. Searches of earlier versions
+    # have only the class of a scheduler, whose text had its address.
+    text = "" if isinstance(value, TrialScheduler) else repr(value)
     return kind, text if " at 0x" not in text else ""

@@ -15,6 +15,7 @@ from dasktune.search.optuna import OptunaSearch
 from dasktune.search.quasi_random import QuasiRandomSearch
 from dasktune.search.search_algorithm import SearchAlgorithm
 from dasktune.search.searcher import Searcher
+from dasktune.search.warm import WarmStart
 
 __all__ = ["SEARCHERS", "create_searcher"]
 
@@ -28,6 +29,7 @@ SEARCHERS: Final[Mapping[str, Callable[..., Searcher | SearchAlgorithm]]] = {
     "hyperopt": HyperOptSearch,
     "bayesopt": BayesOptSearch,
     "ax": AxSearch,
+    "warm_start": WarmStart,
 }
 
 
@@ -38,8 +40,9 @@ def create_searcher(name: str, **kwargs: Any) -> Searcher | SearchAlgorithm:
     ----------
     name : str
         "random" (also "variant_generator") for random and grid search; "quasi_random"; "bohb";
-        "optuna", "hyperopt", "bayesopt" or "ax", each of which needs its extra; or a searcher that
-        another package registers as an entry point of the group ``dasktune.searchers``.
+        "optuna", "hyperopt", "bayesopt" or "ax", each of which needs its extra; "warm_start", which
+        needs `past` and scikit-learn; or a searcher that another package registers as an entry
+        point of the group ``dasktune.searchers``.
     **kwargs
         Arguments of the searcher's constructor.
 

@@ -229,29 +229,35 @@ class WarmStart(SpaceSearcher):
 
     def _sample(self, rng: Generator) -> dict[str, Any]:
         """Return the best of some random configurations."""
-        candidates = [self._variants.draw(0, rng).config for _ in range(_CANDIDATES)]
+        candidates = [self._random_point(row) for row in rng.random((_CANDIDATES, len(self._cube.options)))]
+        configs = [config for config, _ in candidates]
         prior = self._fitted_prior()
-        means = prior.predict(self._features.table(candidates))
-        draws = means + prior.deviation * rng.standard_normal(len(candidates))
+        draws = prior.predict(self._features.table(configs))
         if self.guard and len(self._own) >= LEAST_OWN_TRIALS:
-            draws = self._guarded_draws(candidates, means, draws, rng)
-        return candidates[int(np.argmin(draws))]
+            weight, model = self._own_model(prior)
+            draws = weight * draws + model.draw([point for _, point in candidates], rng)
+        else:
+            draws += prior.deviation * rng.standard_normal(len(draws))
+        return self._variants.fill_in(configs[int(np.argmin(draws))], rng)
 
-    def _guarded_draws(
-        self,
-        candidates: list[dict[str, Any]],
-        means: NDArray[np.float64],
-        draws: NDArray[np.float64],
-        rng: Generator,
-    ) -> NDArray[np.float64]:
-        """Return draws of the scores in which the results of the new experiment count."""
-        own, scores = self._own.points, self._own.scores()
-        tried = [self._flat.point(self._cube.values(part or 0.0 for part in point)) for point in own]
-        expected = self._fitted_prior().predict(self._features.table(tried))
+    def _random_point(self, row: NDArray[np.float64]) -> tuple[dict[str, Any], Point]:
+        """Return a configuration, as a value for each path, and its point in the unit cube."""
+        options = self._cube.options
+        values = self._cube.values(np.where(options > 0, np.floor(row * options), row).tolist())
+        existing: dict[str, float] = {}
+        for parameter in self._flat.parameters:
+            choice, option = parameter.condition or ("", 0)
+            if parameter.condition is None or existing.get(choice) == option:
+                existing[parameter.name] = values[parameter.name]
+        return self._flat.point(existing), self._cube.vector(existing)
+
+    def _own_model(self, prior: CopulaPrior) -> tuple[float, OwnModel]:
+        """Return the weight of the prior, and a model of what it does not explain."""
+        points, scores = self._own.points, self._own.scores()
+        tried = [self._flat.point(self._cube.values(part or 0.0 for part in point)) for point in points]
+        expected = prior.predict(self._features.table(tried))
         weight = prior_weight(expected, scores)
-        model = OwnModel(own, scores - weight * expected, self._cube.options)
-        points = [self._point(config) for config in candidates]
-        return weight * means + model.draw(points, rng)
+        return weight, OwnModel(points, scores - weight * expected, self._cube.options)
 
     def on_trial_complete(
         self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False

@@ -19,7 +19,7 @@ import dasktune
 
 #: The packages whose classes and functions must each have an example, where `__all__` names them.
 SHOWN = ("", ".callback", ".errors", ".logger", ".registry", ".schedulers", ".search", ".sklearn")
-SHOWN += (".stopper", ".testing", ".control", ".dashboard")
+SHOWN += (".stopper", ".testing", ".testing.problems", ".control", ".dashboard")
 SHOWN += (".dashboard.figures", ".dashboard.report")
 SHOWN += tuple(
     f".integration.{package}"

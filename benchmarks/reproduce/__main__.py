@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks.reproduce import brackets, fronts, networks, stragglers, table, toys
+from benchmarks.reproduce import brackets, correlations, fronts, networks, stragglers, table, toys
 
 _MODULES = {
     "brackets": brackets,
@@ -13,6 +13,7 @@ _MODULES = {
     "stragglers": stragglers,
     "toys": toys,
     "networks": networks,
+    "correlations": correlations,
 }
 
 

@@ -20,7 +20,7 @@ from numpy.random import SeedSequence, default_rng
 import dasktune as tune
 from benchmarks._report import lead, spread, table
 from benchmarks.reproduce._result_store import ResultStore
-from benchmarks.reproduce.curves import split_data
+from benchmarks.reproduce.data_sets import split_data
 from dasktune.schedulers import PopulationBasedTraining, TrialScheduler
 from dasktune.testing import simulate
 

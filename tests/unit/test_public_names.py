@@ -43,6 +43,7 @@ PUBLIC = [
     "dasktune.sklearn",
     "dasktune.stopper",
     "dasktune.testing",
+    "dasktune.testing.problems",
 ]
 
 #: What packages of ours take from each other.

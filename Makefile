@@ -7,6 +7,8 @@
 #   make test-slow    the slow tests: long searches, reproduced papers, random faults, scikit-learn's checks,
 #                     SLURM, SSH and Dask Gateway; as root it also installs SLURM and an SSH server
 #   make test-all     both
+#   make test-integrations  trainings with PyTorch, Lightning, Accelerate, Transformers and JAX, also on several ranks;
+#                     installs these packages, which take gigabytes; the other commands skip these tests without them
 #   make coverage     which lines of the pure packages the tests have reached that ran with COVERAGE=1; fails if it
 #                     is not all of them
 #   make test-oldest  the core of the tests with the oldest supported Dask, on Python 3.10 if it is there
@@ -82,9 +84,11 @@ comma := ,
 DEV := $(VENV)/.installed-test-lint
 DOCS := $(VENV)/.installed-docs
 ENGINES := $(VENV)/.installed-engines
+INTEGRATIONS := $(VENV)/.installed-integrations
 
 # Two pips must not change an environment at the same time.
 $(ENGINES): | $(DEV)
+$(INTEGRATIONS): | $(DEV)
 
 # The demo needs only a part of the packages. Do not install this part if they are installed, or if
 # another goal installs them: two pips must not change an environment at the same time.
@@ -138,6 +142,11 @@ test-all: $(DEV) $(ENGINES)
 	@.ci/browser
 	@.ci/engines
 	$(PYTEST)
+
+.PHONY: test-integrations
+test-integrations: $(DEV) $(INTEGRATIONS)
+	$(PYTEST) tests/cluster/test_torch_on_ranks.py tests/cluster/test_trainers_on_ranks.py \
+		tests/cluster/test_training_packages.py tests/unit/integration
 
 # The tests of what depends on the versions of Python and Dask. Install only the packages that these tests
 # need, to be quick. Old versions may warn.
@@ -193,7 +202,8 @@ format: $(DEV)
 
 .PHONY: docs
 docs: $(DOCS)
-	$(BIN)/python -m sphinx --fail-on-warning --keep-going -b html docs docs/_build/html
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --jobs=auto -b html docs docs/_build/html
+	$(BIN)/python docs/check_pages.py docs/_build/html
 
 .PHONY: bench
 bench: $(DEV)

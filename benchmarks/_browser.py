@@ -41,7 +41,7 @@ if (tabs === undefined) return null
 """
 
 _IS_SHOWN = f"""{_TABS}
-const isShown = (card) => card.children.length > 0 && card.children[0].name !== "coming"
+const isShown = (card) => !card.visible || (card.children.length > 0 && card.children[0].name !== "coming")
 return tabs.tabs[tabs.active].child.children.every(isShown)
   && Bokeh.documents[0].is_idle
 """

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import importlib
 import os
 import random
 import select
@@ -34,7 +35,7 @@ from benchmarks._report import table
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_writer import read_journal
 
-__all__ = ["barrier", "kills", "kills_in_saves", "stops"]
+__all__ = ["barrier", "kills", "kills_in_saves", "starts_with_import", "stops"]
 
 RANKS = 4
 #: Bytes of each rank's part of a checkpoint.
@@ -100,17 +101,47 @@ def stops(cluster: LocalCluster, trials: int) -> tuple[list[float], int]:
         place = Path(folder)
         space = {"last": tune.grid_search([chosen.randint(1, 20) for _ in range(trials)])}
         _tuner(cluster, place, _leave_together, space).fit()
-        starts, granted = [], {}
-        for record in _journal(place):
-            if record["event"] == "ResourcesGranted":
-                granted[record["trial_id"]] = record["time"]
-            elif record["event"] == "ResultReported" and record["trial_id"] in granted:
-                starts.append(record["time"] - granted.pop(record["trial_id"]))
+        starts = _starts(place)
         lasts: dict[str, list[str]] = {}
         for path in place.glob("last-*"):
             lasts.setdefault(path.name.split("-")[1], []).append(path.read_text())
         together = sum(len(one) == RANKS and len(set(one)) == 1 for one in lasts.values())
         return starts, together
+
+
+def _import_and_report(config: dict[str, Any]) -> None:
+    importlib.import_module(config["module"])
+    tune.report({"step": 1})
+
+
+def starts_with_import(cluster: LocalCluster, module: str, trials: int, *, preloaded: bool) -> list[float]:
+    """Return the seconds from the grant to the first result of ranks that import a module.
+
+    The trials run one after the other. If the workers preload the module, the first one has to wait
+    for that.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        one = tune.Tuner(
+            tune.with_ranks(_import_and_report, RANKS, preload=[module] if preloaded else []),
+            param_space={"module": module, "number": tune.grid_search(list(range(trials)))},
+            tune_config=tune.TuneConfig(max_concurrent_trials=1),
+            run_config=tune.RunConfig(storage_path=place, name="run", verbose=0),
+            client=cluster,
+        )
+        assert not one.fit().errors
+        return _starts(place)
+
+
+def _starts(place: Path) -> list[float]:
+    """Return the seconds from each grant of resources to the first result."""
+    starts, granted = [], {}
+    for record in _journal(place):
+        if record["event"] == "ResourcesGranted":
+            granted[record["trial_id"]] = record["time"]
+        elif record["event"] == "ResultReported" and record["trial_id"] in granted:
+            starts.append(record["time"] - granted.pop(record["trial_id"]))
+    return starts
 
 
 def barrier(cluster: LocalCluster, ranks: int, steps: int) -> tuple[list[float], float, float]:
@@ -281,14 +312,20 @@ def _shown(durations: list[float]) -> list[str]:
     return [*(f"{1e3 * one:.3g}" for one in (median(durations), late, max(durations))), str(len(durations))]
 
 
-def main(arguments: list[str] | None = None) -> None:
+def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.gang", description=__doc__)
     parser.add_argument("--stops", type=int, default=100, help="trials that are stopped (100)")
     parser.add_argument("--kills", type=int, default=40, help="kills of a rank (40)")
     parser.add_argument("--saves", type=int, default=200, help="kills of a rank while all save (200)")
     parser.add_argument("--reports", type=int, default=500, help="reports of each number of ranks (500)")
+    parser.add_argument("--imports", type=int, default=0, help="trials that import a module (0)")
+    parser.add_argument("--module", default="torch", help="the module (torch)")
     parser.add_argument("--seed", type=int, default=0, help="chooses the moments of the latter (0)")
-    chosen = parser.parse_args(arguments)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    chosen = _parsed(arguments)
     rows: list[list[str]] = []
     print(machine(), f"load {load():.1f}")
     with LocalCluster(n_workers=2, threads_per_worker=RANKS // 2, dashboard_address=":0") as cluster:
@@ -296,6 +333,12 @@ def main(arguments: list[str] | None = None) -> None:
             starts, together = stops(cluster, chosen.stops)
             rows.append(["start of 4 ranks, grant to first result", *_shown(starts)])
             print(f"ranks that left at one report: {together} of {chosen.stops} trials")
+        for preloaded in (False, True) if chosen.imports else ():
+            first, *later = starts_with_import(cluster, chosen.module, chosen.imports, preloaded=preloaded)
+            kind = "forks that preload" if preloaded else "interpreters that import"
+            rows.append([f"start of {RANKS} {kind} {chosen.module}: first trial", *_shown([first])])
+            if later:
+                rows.append([f"start of {RANKS} {kind} {chosen.module}: later trials", *_shown(later)])
         for ranks in (1, 2, RANKS) if chosen.reports else ():
             durations, own, workers = barrier(cluster, ranks, chosen.reports)
             rows.append([f"report of {ranks} ranks", *_shown(durations)])

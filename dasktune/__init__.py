@@ -17,6 +17,7 @@ from dasktune.version import __version__
 if TYPE_CHECKING:
     from dasktune.callback import Callback, Trial
     from dasktune.classic import Experiment, run, run_experiments
+    from dasktune.cluster.notices.preemption import PreemptionNotices
     from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
     from dasktune.config.resume_config import ResumeConfig
     from dasktune.config.worker_filter import WorkerInfo
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         TrialError,
         TuneError,
     )
+    from dasktune.forecast.what_if import WhatIf, WhatIfRow
     from dasktune.progress.reporter import CLIReporter, JupyterNotebookReporter, ProgressReporter
     from dasktune.registry import get_env, register_env, register_trainable
     from dasktune.results.result import Result
@@ -74,8 +76,9 @@ if TYPE_CHECKING:
     from dasktune.trial.location import Location
     from dasktune.trial.resources import PlacementGroupFactory, Resources
     from dasktune.tuner.analysis import ExperimentAnalysis
-    from dasktune.tuner.queued import QueuedExperiment
+    from dasktune.tuner.queued import QueuedExperiment, prune_queue
     from dasktune.tuner.result_grid import ResultGrid
+    from dasktune.tuner.scheduler_forecast import whatif
     from dasktune.tuner.submitted import DetachedExperiment, attach
     from dasktune.tuner.tuner import Tuner
 
@@ -89,6 +92,7 @@ __all__ = [
     "DetachedExperiment",
     "FailureConfig",
     "JupyterNotebookReporter",
+    "PreemptionNotices",
     "ProgressReporter",
     "QueuedExperiment",
     "ResumeConfig",
@@ -98,6 +102,7 @@ __all__ = [
     "Tuner",
     "WorkerInfo",
     "attach",
+    "prune_queue",
     "Experiment",
     "run",
     "run_experiments",
@@ -146,6 +151,9 @@ __all__ = [
     "Location",
     "Result",
     "ResultGrid",
+    "WhatIf",
+    "WhatIfRow",
+    "whatif",
     # Errors
     "CheckpointDamaged",
     "CheckpointNotFound",
@@ -165,6 +173,7 @@ __all__ = [
 _HOMES: Final = {
     "dasktune.tuner.analysis": ("ExperimentAnalysis",),
     "dasktune.callback": ("Callback", "Trial"),
+    "dasktune.cluster.notices.preemption": ("PreemptionNotices",),
     "dasktune.classic": ("Experiment", "run", "run_experiments"),
     "dasktune.config": ("CheckpointConfig", "FailureConfig", "RunConfig", "TuneConfig"),
     "dasktune.control": ("TuneClient",),
@@ -180,7 +189,7 @@ _HOMES: Final = {
         "TrialError",
         "TuneError",
     ),
-    "dasktune.tuner.queued": ("QueuedExperiment",),
+    "dasktune.tuner.queued": ("QueuedExperiment", "prune_queue"),
     "dasktune.tuner.submitted": ("DetachedExperiment", "attach"),
     "dasktune.progress.reporter": (
         "CLIReporter",
@@ -190,6 +199,8 @@ _HOMES: Final = {
     "dasktune.registry": ("get_env", "register_env", "register_trainable"),
     "dasktune.results.result": ("Result",),
     "dasktune.tuner.result_grid": ("ResultGrid",),
+    "dasktune.tuner.scheduler_forecast": ("whatif",),
+    "dasktune.forecast.what_if": ("WhatIf", "WhatIfRow"),
     "dasktune.config.resume_config": ("ResumeConfig",),
     "dasktune.schedulers": ("create_scheduler",),
     "dasktune.search": ("create_searcher",),

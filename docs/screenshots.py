@@ -334,7 +334,7 @@ def _take(driver: Any, directory: str) -> None:
                     _until_text(driver, "^Importance of parameters for .* trials at")
                 if title == "Trials":
                     driver.execute_script(_SELECT)
-                    _until_text(driver, "trials in grey$")
+                    _until_text(driver, "the grey shadow is all [0-9,]+ trials$")
                 _picture(driver, f"{name}-{title.lower()}")
         driver.get(server.url)
         _until_text(driver, "Experiments")

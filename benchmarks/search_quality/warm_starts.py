@@ -28,7 +28,7 @@ from numpy.random import default_rng
 import dasktune as tune
 from benchmarks._measure import machine
 from benchmarks._report import table
-from benchmarks.reproduce.curves import CurveSet, load
+from benchmarks.reproduce.curves import CurveSet, load, set_path
 from benchmarks.reproduce.data_sets import Halves, load_halves
 from benchmarks.reproduce.recipes import SETS
 from benchmarks.reproduce.training import train_lightgbm
@@ -47,9 +47,11 @@ _MOMENTS = (2, 5, 10, 20)
 #: Trainings of each earlier experiment.
 _PAST = 100
 
+_RECORDED = [name for name, one in SETS.items() if one.family == "lightgbm" and set_path(name).exists()]
+
 #: The open data sets. The past of a sealed one is all of them.
-_OPEN = tuple(name for name, one in SETS.items() if one.family == "lightgbm" and not one.sealed)
-_SEALED = tuple(name for name, one in SETS.items() if one.family == "lightgbm" and one.sealed)
+_OPEN = tuple(name for name in _RECORDED if not SETS[name].sealed)
+_SEALED = tuple(name for name in _RECORDED if SETS[name].sealed)
 
 #: ``{name: searcher from the past}``, where the past has a list of pairs for each data set; the
 #: first one is the one that others are compared with.

@@ -14,6 +14,7 @@ from dasktune.classic.signature import document_options
 from dasktune.config.resume_config import ResumeConfig
 from dasktune.errors import TuneError, check
 from dasktune.results.result import Result
+from dasktune.text.formatting import plural
 from dasktune.trial.status import PublicStatus
 from dasktune.tuner.analysis import ExperimentAnalysis
 from dasktune.tuner.result_grid import ResultGrid
@@ -187,6 +188,7 @@ def _check_none_failed(*grids: ResultGrid) -> None:
         failures = "\n".join(f"  {one.path}: {one.reason}" for one in failed)
         paths = ", ".join(repr(grid.experiment_path) for grid in grids)
         raise TuneError(
-            f"{len(failed)} trials have failed:\n{failures}\nTheir tracebacks are in error.txt. "
+            f"{len(failed)} {plural('trial', len(failed))} failed:\n{failures}\n"
+            "Their tracebacks are in error.txt. "
             f"For the other results use ExperimentAnalysis({paths}), or raise_on_failed_trial=False"
         )

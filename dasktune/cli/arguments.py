@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Iterable
+from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from dasktune.cli.experiment_overview import experiments_below
 from dasktune.config import DEFAULT_STORAGE_PATH
 from dasktune.config.validation import normalised_name
-from dasktune.errors import ConfigError, check
+from dasktune.errors import ConfigError, StorageError, TuneError, check
 from dasktune.storage.experiment.experiment_store import SPEC_FILE
+from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
 
 __all__ = [
@@ -24,6 +29,9 @@ __all__ = [
     "storage_options",
     "value_of",
 ]
+
+#: The address of a page that a browser shows.
+_PAGE: Final = re.compile(r"https?://", re.IGNORECASE)
 
 
 def add_experiment(parser: argparse.ArgumentParser) -> None:
@@ -77,13 +85,61 @@ def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:
 
 
 def storage_of(arguments: argparse.Namespace) -> Storage:
-    """Return the experiment's directory, given as a path, a URL or a name from ``dasktune ls``."""
-    given = Path(arguments.experiment)
-    listed = Path(DEFAULT_STORAGE_PATH).expanduser() / normalised_name(arguments.experiment)
-    is_name = not given.is_absolute() and "://" not in arguments.experiment and not given.exists()
-    if is_name and (listed / SPEC_FILE).is_file():
+    """Return the experiment's directory, given as a path, a URL or a name from ``dasktune ls``.
+
+    Raises
+    ------
+    ConfigError
+        If an HTTP URL is that of a page, such as a dashboard.
+    StorageError
+        If a relative path is neither a directory here nor a name in the results directory. The
+        message offers the names there that are most like it.
+    """
+    text = arguments.experiment
+    if _PAGE.match(text) is not None:
+        return _published(text, storage_options(arguments))
+    given, results = Path(text), Path(DEFAULT_STORAGE_PATH).expanduser()
+    is_name = not given.is_absolute() and "://" not in text and not given.exists()
+    if not is_name:
+        return Storage(text, storage_options(arguments))
+    listed = results / normalised_name(text)
+    if (listed / SPEC_FILE).is_file():
         return Storage(str(listed))
-    return Storage(arguments.experiment, storage_options(arguments))
+    here = Storage(text, storage_options(arguments))
+    raise StorageError(
+        f"no experiment is stored at {here}, and none in {DEFAULT_STORAGE_PATH} is called {text!r}. "
+        f"{_nearest(normalised_name(text), results)}"
+    )
+
+
+def _published(url: str, options: dict[str, Any]) -> Storage:
+    """Return the directory at an HTTP URL, if an experiment is there and not a page for people."""
+    with suppress(TuneError):
+        place = Storage(url, options)
+        with reading(SPEC_FILE, place):
+            if place.exists(SPEC_FILE):
+                return place
+    raise ConfigError(
+        f"EXPERIMENT must be a directory, a URL of a store such as s3://bucket/exp, or a name, got {url!r}, "
+        "where no experiment is stored. If it is the address of a dashboard, give the directory that its "
+        "pages show, or a name from `dasktune ls`."
+    )
+
+
+def _nearest(name: str, results: Path) -> str:
+    """Return a sentence with the experiments whose names are most like `name`."""
+    with suppress(StorageError):
+        place = Storage(str(results))
+        names = [one.url.removeprefix(place.url).strip("/") for one in experiments_below(place, 2)]
+        # The last part of a name in a subdirectory may be all that somebody remembers.
+        by_part = {one.rpartition("/")[2].lower(): one for one in names} | {one.lower(): one for one in names}
+        close = get_close_matches(name.lower(), by_part, n=3, cutoff=0.5)
+        offered = list(dict.fromkeys(by_part[one] for one in close))
+        if offered:
+            return f"Did you mean {' or '.join(map(repr, offered))}?"
+        if names:
+            return "`dasktune ls` lists those that there are."
+    return "No experiment is there: give the directory, which was printed after 'Results:'."
 
 
 def storage_options(arguments: argparse.Namespace) -> dict[str, Any]:

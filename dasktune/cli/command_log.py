@@ -18,6 +18,7 @@ _MOST: Final = 20
 #: The commands by the event that the journal has of each.
 _NAMES: Final = {
     "StopRequested": "stop the experiment",
+    "InterruptRequested": "end the run",
     "TrialStopRequested": "stop",
     "TrialPauseRequested": "pause",
     "TrialUnpauseRequested": "unpause",

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.model.load import empty_projection
+from dasktune.dashboard.model.trial_projection import TrialProjection
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.experiment.experiment_store import SPEC_FILE, ExperimentStore
 from dasktune.storage.fs.redaction import reading
@@ -25,7 +26,7 @@ from dasktune.storage.leader.leader_lease import LeaderLease
 from dasktune.storage.leader.leader_lock import current_leader
 from dasktune.trial.metrics import Metric, Modes
 
-__all__ = ["Overview", "experiments_below", "read_experiment"]
+__all__ = ["Overview", "experiments_below", "find_trial", "read_experiment"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,25 +43,19 @@ class Overview:
         The projection of its journal.
     leader : LeaderLease, optional
         The lease of the driver that runs it; None if no driver is running.
-    is_exhausted : bool
-        Whether the searcher has no further suggestions.
     """
 
     storage: Storage
     spec: Mapping[str, Any]
     projection: ExperimentProjection
     leader: LeaderLease | None
-    is_exhausted: bool
 
     @property
     def state(self) -> Literal["live", "finished", "interrupted"]:
         """Live while a driver runs, finished if all trials have ended, otherwise interrupted."""
         if self.leader is not None:
             return "live"
-        projection, created = self.projection, len(self.projection.trials)
-        all_created = self.is_exhausted or bool(projection.stop_reason)
-        all_created = all_created or (projection.total is not None and created >= projection.total)
-        return "finished" if all_created and projection.num_finished == created else "interrupted"
+        return "finished" if self.projection.is_complete else "interrupted"
 
     @property
     def started(self) -> datetime | None:
@@ -105,17 +100,35 @@ def read_experiment(
     """
     spec = ExperimentStore(storage).spec()
     check_journal_exists(storage, may_be_new=True)
-    projection, is_exhausted = empty_projection(spec, metric, mode), False
+    projection = empty_projection(spec, metric, mode)
     leader = current_leader(storage)
     for record in read_journal(storage):
         projection.add(record)
-        if record.get("event") == "Suggested":
-            is_exhausted = record.get("finished") is True
         if watch is not None:
             watch(record)
-    return Overview(
-        storage=storage, spec=spec, projection=projection, leader=leader, is_exhausted=is_exhausted
-    )
+    return Overview(storage=storage, spec=spec, projection=projection, leader=leader)
+
+
+def find_trial(projection: ExperimentProjection, trial_id: str) -> TrialProjection:
+    """Return a trial by its ID.
+
+    Parameters
+    ----------
+    projection : ExperimentProjection
+        The experiment.
+    trial_id : str
+        The ID.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such trial.
+    """
+    trial = projection.find(trial_id)
+    if trial is None:
+        some = ", ".join(one.trial_id for one in projection.trials[:5])
+        raise ConfigError(f"TRIAL must be one of {some}, ..., got {trial_id!r}")
+    return trial
 
 
 def experiments_below(place: Storage, depth: int) -> Iterator[Storage]:

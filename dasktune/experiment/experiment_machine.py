@@ -312,6 +312,8 @@ class ExperimentMachine:
                 self._resolve_standstill()
             case events.StopRequested():
                 self._stop_everything(event.reason, event.time)
+            case events.InterruptRequested():
+                pass  # the run ends, and the experiment stays as it is
             case events.TrialStopRequested():
                 stop = Stop(event.reason, early=False)
                 self._stop(self.trials[event.trial_id], stop, event.time)
@@ -610,7 +612,7 @@ class ExperimentMachine:
         return {
             "exploits": list(self.exploits.rows),
             "policies": self._policies.state_dict(),
-            **self.state.state_dict(rows=rows),
+            **self.state.state_dict(rows=rows, clones=self.scheduler.clones_trials),
         }
 
     def load_state_dict(self, state: Mapping[str, Any], histories: StoredHistories | None = None) -> None:

@@ -81,8 +81,8 @@ class ExperimentState:
         self.stop_reason = ""
         self.first_failed = None
 
-    def state_dict(self, *, rows: bool = True) -> dict[str, Any]:
-        """Return plain values for a snapshot, with or without all results of the trials."""
+    def state_dict(self, *, rows: bool = True, clones: bool = False) -> dict[str, Any]:
+        """Return plain values for a snapshot; for `rows` and `clones` see :class:`TrialIndex`."""
         return {
             "stop_reason": self.stop_reason,
             "first_error": None if self.first_failed is None else self.first_failed.trial_id,
@@ -94,7 +94,7 @@ class ExperimentState:
             "priority": self.priority,
             "yields_after": self.yields_after,
             "session": self.session,
-            **self.trial_index.state_dict(rows=rows),
+            **self.trial_index.state_dict(rows=rows, clones=clones),
         }
 
     def load_state_dict(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dasktune.experiment.settings import ExperimentSettings
+from dasktune.text.formatting import plural
 from dasktune.trial.events import ErrorInfo, TrialLost
 from dasktune.trial.trial import Trial
 
@@ -51,7 +52,8 @@ def experiment_failure_reason(settings: ExperimentSettings, trials: Iterable[Tri
     limit = settings.max_total_failures
     if limit is None or sum(trial.failures for trial in trials) <= limit:
         return ""
-    return f"trials have failed more often than {limit} times, {failed.trial_id} the last of them"
+    times = f"{limit} {plural('time', limit)}"
+    return f"trials have failed more often than {times}, {failed.trial_id} the last of them"
 
 
 def count_loss(trial: Trial, event: TrialLost, limit: int) -> bool:

@@ -130,15 +130,18 @@ class TrialIndex:
         elif status.is_active:
             yield self.active
 
-    def state_dict(self, *, rows: bool = True) -> dict[str, Any]:
+    def state_dict(self, *, rows: bool = True, clones: bool = False) -> dict[str, Any]:
         """Return all trials and the order of those that wait.
 
         Parameters
         ----------
         rows : bool, default=True
             Whether the states of the trials have all of their results.
+        clones : bool, default=False
+            Whether the scheduler clones trials, although no trial may have been cloned yet.
         """
-        since = None if rows else self._first_clone_point()
+        has_clones = clones or any(trial.ancestry for trial in self.trials.values())
+        since = self._first_clone_point() if has_clones and not rows else None
         return {
             "trials": [
                 trial_state(trial, rows=rows, since=None if trial.status.is_final else since)
@@ -149,20 +152,34 @@ class TrialIndex:
         }
 
     def _first_clone_point(self) -> int | None:
-        """Return the ``training_iteration`` to which clones go back at most; None without clones.
+        """Return the ``training_iteration`` to which clones go back at most; None if there is none.
 
         A clone resumes from the newest checkpoint of its donor, and keeps its own results up to
         there. These results are part of a snapshot, so that a driver which has restored it clones
         trials without reading the journal first.
         """
-        if not any(trial.ancestry for trial in self.trials.values()):
-            return None
         points = []
         for trial in self.trials.values():
             records = [record for record in (trial.checkpoint, trial.memory) if record is not None]
             if records and not trial.status.is_final:
                 points.append(max(record.iteration for record in records))
         return min(points, default=None)
+
+    def cut_short(self) -> Trial | None:
+        """Return a trial that would have to read stored results if it became a clone; None if none.
+
+        The snapshot has only so many results of each trial, and those of older versions have one.
+        """
+        point = self._first_clone_point()
+        if point is None:
+            return None
+        for trial in self.trials.values():
+            history = trial.history
+            if trial.status.is_final or history.is_at_hand:
+                continue
+            if int(history.newest[0][TRAINING_ITERATION]) > point:
+                return trial
+        return None
 
     def load_state_dict(
         self,

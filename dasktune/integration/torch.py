@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, Protocol, runtime_checkable
 
 from dasktune.errors import check
 from dasktune.integration.reporting import check_installed, report_result
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
+from dasktune.trainable import get_context
 
-__all__ = ["load_state", "report_state"]
+__all__ = ["load_sharded_state", "load_state", "report_sharded_state", "report_state"]
 
 _FILENAME: Final = "state.pt"
+
+#: The beginning of the names of further values in a sharded checkpoint.
+_PLAIN: Final = "plain."
 
 
 @runtime_checkable
@@ -29,6 +35,9 @@ def report_state(metrics: Mapping[str, Any], **parts: Any) -> None:
     """Report a result with a checkpoint of the training's state.
 
     The checkpoint is loaded without unpickling code, so it may hold tensors and plain data only.
+    In a trial of :func:`~dasktune.with_ranks` all ranks call this, and rank 0 saves: give it the
+    module that DDP wraps, and not the wrapper. For a state that is divided between ranks, as with
+    FSDP, use :func:`report_sharded_state`.
 
     Parameters
     ----------
@@ -56,7 +65,9 @@ def report_state(metrics: Mapping[str, Any], **parts: Any) -> None:
     ...         loss = train_epoch(model, optimizer)
     ...         report_state({"loss": loss}, **parts, epoch=epoch + 1)
     """
-    report_result(metrics, partial(_save, parts))
+    _torch()
+    is_first = get_context().get_world_rank() == 0
+    report_result(metrics, partial(_save, parts) if is_first else None)
 
 
 def load_state(checkpoint: Checkpoint | None, /, **parts: Any) -> dict[str, Any]:
@@ -108,6 +119,131 @@ def load_state(checkpoint: Checkpoint | None, /, **parts: Any) -> dict[str, Any]
         else:
             plain[name] = saved.get(name, part)
     return plain
+
+
+def report_sharded_state(
+    metrics: Mapping[str, Any], model: Any, optimizers: Any = (), /, **plain: Any
+) -> None:
+    """Report a result with a checkpoint to which each rank writes its own part of the state.
+
+    All ranks of a trial of :func:`~dasktune.with_ranks` call this. The state is saved by
+    ``torch.distributed.checkpoint``, so other numbers of ranks can load it. What all ranks have in
+    common is written once.
+
+    Parameters
+    ----------
+    metrics : mapping
+        The result; see :func:`dasktune.report`.
+    model : torch.nn.Module
+        The model, with FSDP, DDP or tensor parallelism or without.
+    optimizers : torch.optim.Optimizer or iterable of them, default=()
+        Its optimizers.
+    **plain
+        Further values by names of your choice: numbers, strings, tensors, and lists and dicts of
+        them. Those of rank 0 are saved.
+
+    Raises
+    ------
+    ConfigError
+        If PyTorch is not installed.
+    TrialInterrupted
+        If the trial must end. It is not an `Exception`: do not catch it, clean up in ``finally``.
+
+    Examples
+    --------
+    >>> def train(config):
+    ...     torch.distributed.init_process_group()
+    ...     fully_shard(model)
+    ...     state = load_sharded_state(tune.get_checkpoint(), model, optimizer, epoch=0)
+    ...     for epoch in range(state["epoch"], 10):
+    ...         loss = train_epoch(model, optimizer)
+    ...         report_sharded_state({"loss": loss}, model, optimizer, epoch=epoch + 1)
+    """
+    report_result(metrics, partial(_save_shards, model, optimizers, plain))
+
+
+def load_sharded_state(
+    checkpoint: Checkpoint | None, model: Any, optimizers: Any = (), /, **plain: Any
+) -> dict[str, Any]:
+    """Restore a training to the state that :func:`report_sharded_state` has saved.
+
+    Each rank reads the parts that it needs, whatever the number of ranks was. Without a process
+    group the whole state is read. ``torch.distributed.checkpoint`` unpickles parts of its files, so
+    load only checkpoints from a source that you trust.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint or None
+        ``tune.get_checkpoint()``, or the checkpoint of a result. None changes nothing.
+    model : torch.nn.Module
+        The model, whose weights are overwritten.
+    optimizers : torch.optim.Optimizer or iterable of them, default=()
+        Its optimizers, whose state is overwritten.
+    **plain
+        The further values, as they were reported; the given values are the defaults if there is no
+        checkpoint.
+
+    Returns
+    -------
+    dict
+        The further values, such as ``{"epoch": 3}``.
+
+    Raises
+    ------
+    ConfigError
+        If PyTorch is not installed, or the checkpoint lacks a further value.
+
+    Examples
+    --------
+    >>> load_sharded_state(results.get_best_result().checkpoint, model)  # doctest: +SKIP
+    {}
+    """
+    dcp, states = _dcp()
+    if checkpoint is None:
+        return plain
+    with checkpoint.as_directory() as directory:
+        saved = dcp.FileSystemReader(directory).read_metadata().state_dict_metadata
+        # Lists and dicts are saved item by item, as in "plain.sizes.0".
+        names = {name.split(".")[1] for name in saved if name.startswith(_PLAIN)}
+        lacking = sorted(plain.keys() - names)
+        check(not lacking, "plain", "in the checkpoint", lacking, f"It has {sorted(names)}.")
+        weights, moments = states.get_state_dict(model, optimizers)
+        state = {"model": weights, "optimizers": moments, _PLAIN.rstrip("."): dict(plain)}
+        with _with_or_without_group() as no_dist:
+            dcp.load(state, checkpoint_id=directory, no_dist=no_dist)
+        states.set_state_dict(
+            model, optimizers, model_state_dict=state["model"], optim_state_dict=state["optimizers"]
+        )
+    loaded: dict[str, Any] = state[_PLAIN.rstrip(".")]
+    return loaded
+
+
+def _save_shards(model: Any, optimizers: Any, plain: Mapping[str, Any], directory: str) -> None:
+    dcp, states = _dcp()
+    weights, moments = states.get_state_dict(model, optimizers)
+    state = {"model": weights, "optimizers": moments, _PLAIN.rstrip("."): dict(plain)}
+    with _with_or_without_group() as no_dist:
+        dcp.save(state, checkpoint_id=directory, no_dist=no_dist)
+
+
+@contextmanager
+def _with_or_without_group() -> Iterator[bool]:
+    """Return whether there is no process group; PyTorch does not warn of it in the block."""
+    distributed = _torch().distributed
+    has_group = distributed.is_available() and distributed.is_initialized()
+    with warnings.catch_warnings():
+        if not has_group:
+            warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
+        yield not has_group
+
+
+def _dcp() -> tuple[Any, Any]:
+    """Return the modules of PyTorch that save and collect the state of distributed trainings."""
+    _torch()
+    import torch.distributed.checkpoint as dcp
+    import torch.distributed.checkpoint.state_dict as states
+
+    return dcp, states
 
 
 def _save(parts: Mapping[str, Any], directory: str) -> None:

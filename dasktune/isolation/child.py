@@ -98,7 +98,7 @@ def die_with(parent: int) -> None:
 
 
 def outlive_termination() -> None:
-    """Do not die of SIGTERM, which batch systems send to all processes of a job.
+    """Do not die of SIGTERM, which batch systems send to all processes of a job, and unblock it.
 
     The worker gets it, too, and takes it as a notice: trials save and leave. A child that died of
     it would be a failure of its trial.
@@ -113,6 +113,9 @@ def outlive_termination() -> None:
     os.register_at_fork(
         before=_block_termination, after_in_child=_end_at_termination, after_in_parent=_unblock_termination
     )
+    # The worker has blocked it before it started this process, see `process`. A signal that has
+    # come meanwhile comes now.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
 #: Of each thread: the signals that it blocked before the fork that it is in.

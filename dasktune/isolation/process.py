@@ -12,17 +12,17 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from dasktune.isolation.group_guard import GroupGuard
 from dasktune.isolation.process_messages import InitChild, StopChild
 from dasktune.trial.events import ErrorInfo
 
-__all__ = ["STACKS_SIGNAL", "ChildDied", "ChildProcess"]
+__all__ = ["STACKS_SIGNAL", "ChildDied", "ChildProcess", "StartedProcess", "start_interpreter"]
 
 #: The code that the child runs first. `-c` puts the working directory first in `sys.path`, and a
 #: file there could hide any module, so this entry is removed. A `__main__` without a file is not
@@ -52,13 +52,17 @@ _EXIT_SECONDS: Final = 1.0
 #: Longest traceback of a crash that is reported, in bytes.
 _LONGEST_TRACEBACK: Final = 1 << 14
 
-#: Whether this system can look at a dead child without reaping it. Python 3.12 and older cannot on
-#: macOS.
-_CAN_LOOK: Final = hasattr(os, "waitid")
+
+def _block_termination() -> None:
+    """Block SIGTERM in this thread, and so in the processes that it starts."""
+    # A batch system sends the signal to all processes of a job, and it may come while a child still
+    # imports what handles it. It stays pending then. The child unblocks it with its handler.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
 
 #: Starts all children. On Linux a child dies with the *thread* that started it, and this one lives
 #: as long as the worker.
-_starter: Final = ThreadPoolExecutor(1, thread_name_prefix="process-starter")
+_starter: Final = ThreadPoolExecutor(1, thread_name_prefix="process-starter", initializer=_block_termination)
 
 
 class ChildDied(Exception):
@@ -75,6 +79,99 @@ class ChildDied(Exception):
         self.error = error
 
 
+class StartedProcess(Protocol):
+    """A process that runs, whichever way it was started."""
+
+    #: The process id. It belongs to this process until `wait` has returned.
+    pid: int
+    #: Process id of the parent, with which it dies.
+    parent: int
+
+    @property
+    def can_look(self) -> bool:
+        """Whether its end can be seen without reaping it: Python 3.12 and older cannot on macOS."""
+
+    def is_running(self, *, wait: bool = False) -> bool:
+        """Return whether the process lives; with `wait`, return when it has ended."""
+
+    def wait(self) -> int:
+        """Wait for its end, reap it, and return its exit status as `subprocess` does."""
+
+
+class _Interpreter:
+    """A fresh interpreter; see `StartedProcess`.
+
+    Parameters
+    ----------
+    process : subprocess.Popen
+        The process.
+    """
+
+    can_look: Final = hasattr(os, "waitid")
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.parent = os.getpid()
+
+    def is_running(self, *, wait: bool = False) -> bool:
+        """Return whether the process lives; with `wait`, return when it has ended."""
+        if not self.can_look:
+            # This system can only look at a child by reaping it.
+            return self._process.poll() is None
+        try:
+            options = os.WEXITED | os.WNOWAIT | (0 if wait else os.WNOHANG)
+            return os.waitid(os.P_PID, self.pid, options) is None
+        except ChildProcessError:
+            # It has been reaped.
+            return False
+
+    def wait(self) -> int:
+        """Wait for its end, reap it, and return its exit status."""
+        return self._process.wait()
+
+
+def start_interpreter(
+    module: str, link: int, environment: Mapping[str, str], descriptors: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Start an interpreter that calls the ``main`` of a module with a connection.
+
+    Parameters
+    ----------
+    module : str
+        The module.
+    link : int
+        Descriptor of the connection. The list of directories for imports must be sent first.
+    environment : mapping
+        All its environment variables.
+    descriptors : sequence of int
+        Further descriptors that it gets.
+
+    Raises
+    ------
+    OSError
+        If it cannot be started.
+    """
+    arguments = [sys.executable, "-c", _BOOT, module, str(link)]
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            arguments,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            pass_fds=(link, *descriptors),
+            # A new process group, which also does not get Ctrl-C of a terminal.
+            start_new_session=True,
+        )
+
+    return _starter.submit(start).result()
+
+
+#: Starts a process that has two descriptors of this one, of its connection and of the file for the
+#: tracebacks of crashes.
+Start = Callable[[int, int], StartedProcess]
+
+
 class ChildProcess:
     """A process for trials, and the connection to it.
 
@@ -89,6 +186,8 @@ class ChildProcess:
         The module whose ``main`` the process calls with the connection.
     inherited : mapping, optional
         The variables of this process that it gets; all by default.
+    start : callable, optional
+        Starts the process; by default a fresh interpreter that calls the module's ``main``.
 
     Raises
     ------
@@ -125,6 +224,7 @@ class ChildProcess:
         *,
         module: str = "dasktune.isolation.child",
         inherited: Mapping[str, str] | None = None,
+        start: Start | None = None,
     ) -> None:
         self.environment = environment
         self._module = module
@@ -138,7 +238,9 @@ class ChildProcess:
         self._link, theirs = Pipe()
         try:
             with theirs:
-                self._process, self._guard = _starter.submit(self._start, theirs.fileno()).result()
+                begin = start or self._start
+                self._process = begin(theirs.fileno(), self._crash_file.fileno())
+                self._guard = self._guarded()
         except BaseException:
             self._link.close()
             self._crash_file.close()
@@ -152,10 +254,10 @@ class ChildProcess:
         self._outgoing: queue.SimpleQueue[object | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write, name="dasktune-link", daemon=True)
         self._writer.start()
-        if _CAN_LOOK:
+        if self._process.can_look:
             threading.Thread(target=self._wait_for_death, name="dasktune-death", daemon=True).start()
         self._outgoing.put(list(sys.path))
-        self.post(InitChild(parent=os.getpid(), crash_file=self._crash_file.fileno()))
+        self.post(InitChild(parent=self._process.parent, crash_file=self._crash_file.fileno()))
 
     @property
     def pid(self) -> int:
@@ -168,12 +270,10 @@ class ChildProcess:
         with self._lock:
             if self._reaped:
                 return False
-            if _CAN_LOOK:
-                return _is_running(self._process.pid, os.WNOHANG)
-            # This system can only look at a child by reaping it. The group is killed in the same
-            # breath, before its id can have been given away, and never again.
-            alive = self._process.poll() is None
-            if not alive:
+            alive = self._process.is_running()
+            if not alive and not self._process.can_look:
+                # It has been reaped. The group is killed in the same breath, before its id can have
+                # been given away, and never again.
                 self._kill_group()
                 self._reaped = True
             return alive
@@ -262,20 +362,18 @@ class ChildProcess:
         self._reap()
         self._crash_file.close()
 
-    def _start(self, link: int) -> tuple[subprocess.Popen[bytes], GroupGuard]:
-        process = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, self._module, str(link)],
-            stdin=subprocess.DEVNULL,
-            env={**(os.environ if self._inherited is None else self._inherited), **self.environment},
-            pass_fds=(link, self._crash_file.fileno()),
-            # A new process group, which also does not get Ctrl-C of a terminal.
-            start_new_session=True,
-        )
+    def _start(self, link: int, crash_file: int) -> StartedProcess:
+        inherited = os.environ if self._inherited is None else self._inherited
+        environment = {**inherited, **self.environment}
+        return _Interpreter(start_interpreter(self._module, link, environment, [crash_file]))
+
+    def _guarded(self) -> GroupGuard:
         try:
-            return process, GroupGuard(process.pid)
+            # There SIGTERM is blocked, which may come before the guard ignores it.
+            return _starter.submit(GroupGuard, self._process.pid).result()
         except BaseException:
-            process.kill()
-            process.wait()
+            self._kill_group()
+            self._process.wait()
             raise
 
     def _write(self) -> None:
@@ -288,7 +386,7 @@ class ChildProcess:
         """Kill what the child has started as soon as the child has died."""
         # The rest of the group may hold the connection open in the middle of a message, for which
         # `receive` would wait for ever.
-        _is_running(self._process.pid, 0)
+        self._process.is_running(wait=True)
         self.kill()
 
     def _kill_group(self) -> None:
@@ -317,23 +415,6 @@ class ChildProcess:
             file.seek(0)
             crash = file.read(_LONGEST_TRACEBACK).decode(errors="replace")
         return ErrorInfo(message=message, traceback=f"{crash}\n{message}\n" if crash else "")
-
-
-def _is_running(pid: int, options: int) -> bool:
-    """Return whether a child lives, without reaping it; waits for its end unless told not to.
-
-    Parameters
-    ----------
-    pid : int
-        The process id of a child of this process.
-    options : int
-        ``os.WNOHANG``, or 0 to wait.
-    """
-    try:
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | options) is None
-    except ChildProcessError:
-        # It has been reaped.
-        return False
 
 
 def _cause(status: int) -> str:

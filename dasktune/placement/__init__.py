@@ -4,8 +4,8 @@ Pure bookkeeping without a cluster. Dask workers get their resources in ``dasktu
 """
 
 from dasktune.placement.capacity_estimate import CapacityEstimate
-from dasktune.placement.cluster_shares import ClusterShares, ExperimentShare
-from dasktune.placement.host_packing import host_of
+from dasktune.placement.cluster_shares import ClusterShares, ExperimentShare, amounts_text
+from dasktune.placement.host_layout import host_of
 from dasktune.placement.ledger import Ledger
 from dasktune.placement.placement import Claim, PlacedBundle, Placement
 from dasktune.placement.worker import NOT_ALLOWED, WorkerCapacity
@@ -20,5 +20,6 @@ __all__ = [
     "PlacedBundle",
     "Placement",
     "WorkerCapacity",
+    "amounts_text",
     "host_of",
 ]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from dasktune.text.formatting import one_line, plural
 
-__all__ = ["ClusterShares", "ExperimentShare"]
+__all__ = ["ClusterShares", "ExperimentShare", "amounts_text"]
 
 #: Number of other experiments that a message names.
 _MOST_NAMED: Final = 3
@@ -18,6 +18,33 @@ _NAME_WIDTH: Final = 40
 
 #: Names of resources that have a plural.
 _COUNTED: Final = ("CPU", "GPU")
+
+_MIB: Final = 2**20
+
+
+def amounts_text(amounts: Mapping[str, float], totals: Mapping[str, float]) -> str:
+    """Return amounts of resources, and how much there is of each, as text.
+
+    Parameters
+    ----------
+    amounts, totals : mapping
+        Amounts by resource; memory in bytes. Memory is in no total if some worker has no limit.
+
+    Examples
+    --------
+    >>> amounts_text({"CPU": 6, "memory": 3 << 30}, {"CPU": 8, "memory": 8 << 30})
+    '6 of 8 CPUs and 3072 of 8192 MiB of memory'
+    """
+    parts = []
+    for kind, amount in amounts.items():
+        total = totals.get(kind, 0.0)
+        if kind == "memory":
+            of = f" of {round(total / _MIB)}" if total else ""
+            parts.append(f"{round(amount / _MIB)}{of} MiB of memory")
+            continue
+        noun = plural(kind, total) if kind in _COUNTED else one_line(kind, _NAME_WIDTH)
+        parts.append(f"{round(amount, 2):g} of {round(total, 2):g} {noun}")
+    return " and ".join(parts) or "nothing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +118,7 @@ class ClusterShares:
         >>> shares.held_text(shares.experiments[0])
         '6 of 8 CPUs'
         """
-        totals = dict(self.totals)
-        parts = []
-        for kind, amount in one.held:
-            total = totals.get(kind, 0.0)
-            noun = plural(kind, total) if kind in _COUNTED else one_line(kind, _NAME_WIDTH)
-            parts.append(f"{round(amount, 2):g} of {round(total, 2):g} {noun}")
-        return " and ".join(parts) or "nothing"
+        return amounts_text(dict(one.held), dict(self.totals))
 
     @property
     def waiting_text(self) -> str:

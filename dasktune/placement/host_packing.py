@@ -9,29 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 from dasktune.placement.bin_packing import WorkerPool
 from dasktune.placement.free_capacity import FreeCapacity
+from dasktune.placement.host_layout import bundles_per_host, host_of
 from dasktune.trial.resources import HostPlacement
 
-__all__ = ["assign_to_hosts", "host_of"]
+__all__ = ["assign_to_hosts"]
 
 Needs = Mapping[str, float]
 
 #: A worker's sort key, smaller is better: the pool's rank, and the member.
 _WorkerKey = tuple[tuple[int, float], tuple[int, str]]
-
-
-def host_of(address: str) -> str:
-    """Return the host part of a worker's address.
-
-    Examples
-    --------
-    >>> host_of("tls://10.0.0.7:4321"), host_of("tcp://[::1]:8786")
-    ('10.0.0.7', '::1')
-    """
-    return urlsplit(address).hostname or address
 
 
 @dataclass(slots=True)
@@ -87,7 +76,8 @@ def assign_to_hosts(request: HostPlacement, pools: Sequence[WorkerPool]) -> dict
     """
     bundles = request.bundles
     hosts = sorted(_hosts(bundles[0], len(bundles), pools), key=lambda host: host.key)
-    counts = _counts(request, len(bundles), hosts)
+    rooms = [host.room for host in hosts]
+    counts = bundles_per_host(len(bundles), request.strategy, request.per_host, rooms)
     if counts is None:
         return None
     seats = [address for host, count in zip(hosts, counts, strict=True) for address in host.seats(count)]
@@ -112,55 +102,3 @@ def _count_equal(free: FreeCapacity, needs: Needs, most: int) -> int:
     while left is not None and count < most:
         count, left = count + 1, left.allocate(needs)
     return count
-
-
-def _counts(request: HostPlacement, total: int, hosts: Sequence[_Host]) -> list[int] | None:
-    """Return the number of bundles on each host, in the order of `hosts`; None without room."""
-    rooms = [host.room for host in hosts]
-    if request.per_host is not None:
-        return _equal(total // request.per_host, request.per_host, rooms)
-    if request.strategy == "STRICT_PACK":
-        return _equal(1, total, rooms)
-    if request.strategy == "STRICT_SPREAD":
-        return _equal(total, 1, rooms)
-    if sum(rooms) < total:
-        return None
-    return (_spread if request.strategy == "SPREAD" else _pack)(total, rooms)
-
-
-def _equal(number: int, each: int, rooms: Sequence[int]) -> list[int] | None:
-    """Take the first `number` hosts that have room for `each` bundles."""
-    fitting = [at for at, room in enumerate(rooms) if room >= each][:number]
-    if len(fitting) < number:
-        return None
-    return [each * (at in fitting) for at in range(len(rooms))]
-
-
-def _pack(total: int, rooms: Sequence[int]) -> list[int]:
-    """Take the fewest hosts. The rooms suffice."""
-    largest = sorted(range(len(rooms)), key=lambda at: rooms[at], reverse=True)
-    number, room = 0, 0
-    while room < total:
-        room, number = room + rooms[largest[number]], number + 1
-    # Many libraries need the same number of ranks on each host.
-    equal = None if total % number else _equal(number, total // number, rooms)
-    if equal is not None:
-        return equal
-    counts = [0] * len(rooms)
-    for at in largest[: number - 1]:
-        counts[at] = rooms[at]
-    rest = total - sum(counts)
-    # The others stay free for larger trials.
-    last = next(at for at, room in enumerate(rooms) if room >= rest and not counts[at])
-    counts[last] = rest
-    return counts
-
-
-def _spread(total: int, rooms: Sequence[int]) -> list[int]:
-    """Take as many hosts as possible, and as equally as possible. The rooms suffice."""
-    counts = [0] * len(rooms)
-    while sum(counts) < total:
-        for at, room in enumerate(rooms):
-            if counts[at] < room and sum(counts) < total:
-                counts[at] += 1
-    return counts

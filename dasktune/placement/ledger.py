@@ -16,7 +16,6 @@ from types import MappingProxyType
 from dasktune.placement.assign_request import assign_request
 from dasktune.placement.bin_packing import WorkerPool
 from dasktune.placement.capacity_table import capacity_table
-from dasktune.placement.devices import EPSILON
 from dasktune.placement.ledger_entry import Allocations, LedgerEntry, capacity_when_idle
 from dasktune.placement.placement import PlacedBundle, Placement
 from dasktune.placement.worker import WorkerCapacity
@@ -258,20 +257,39 @@ class Ledger:
             The return value of :meth:`place`, after :meth:`release`.
         """
         return all(
-            address in self._entries and self.free(address, kind) + EPSILON >= amount
+            address in self._entries and self._entries[address].has_free(placement.claim_on(address))
             for address in placement.addresses
-            for kind, amount in placement.claim_on(address).resources.items()
         )
+
+    def is_used(self, address: str) -> bool:
+        """Whether there are allocations on a worker."""
+        allocations = self._allocations.get(address)
+        return allocations is not None and bool(allocations.placements)
 
     @property
     def leaving(self) -> frozenset[str]:
         """The addresses of the workers that were given notice of their end."""
         return frozenset(self._leaving)
 
-    @property
-    def closed(self) -> list[str]:
-        """The addresses of the workers that accept no trial now."""
-        return [address for address, account in self._entries.items() if account.pool is None]
+    def closed_for(self, request: PlacementGroupFactory | None) -> list[str]:
+        """Return the addresses of the workers that do not accept such a trial now, however small.
+
+        Parameters
+        ----------
+        request : PlacementGroupFactory or None
+            The resources of the trial. An exclusive one also needs workers without other trials of
+            this experiment. None for any trial.
+        """
+        is_exclusive = request is not None and request.exclusive
+        return [
+            address
+            for address, entry in self._entries.items()
+            if entry.pool is None or (is_exclusive and not self._is_empty(entry))
+        ]
+
+    def _is_empty(self, entry: LedgerEntry) -> bool:
+        """Whether an exclusive request can use a worker."""
+        return entry.allocations.placements <= self._ignored
 
     def available_resources(self) -> dict[str, dict[str, float]]:
         """Return the resources of each worker that accepts trials, before our own allocations.
@@ -338,7 +356,7 @@ class Ledger:
         """Return pools of the workers on which only ignored placements have allocations."""
         pools: dict[Hashable, WorkerPool] = {}
         for address, account in self._entries.items():
-            if account.pool is not None and account.allocations.placements <= self._ignored:
+            if account.pool is not None and self._is_empty(account):
                 key = account.free, account.special, account.fill
                 pool = pools.setdefault(key, WorkerPool(*key))
                 pool.members.append((account.number, address))
@@ -382,6 +400,8 @@ class Ledger:
             and one.devices == other.devices
             and one.used == other.used
             and one.withheld == other.withheld
+            and one.overtakable == other.overtakable
+            and one.gpu_loads == other.gpu_loads
             and one.resources == other.resources
         )
 

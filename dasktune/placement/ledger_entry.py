@@ -8,6 +8,7 @@ from math import inf
 from dasktune.placement.bin_packing import WorkerPool
 from dasktune.placement.devices import EPSILON, add_load, pick_gpus
 from dasktune.placement.free_capacity import PLACES, FreeCapacity
+from dasktune.placement.placement import Claim
 from dasktune.placement.worker import WorkerCapacity
 
 __all__ = ["Allocations", "LedgerEntry", "capacity_when_idle"]
@@ -115,7 +116,32 @@ class LedgerEntry:
             free.append((kind, left))
             if 0 < total < inf:
                 self.fill = max(self.fill, 1 - left / total)
-        self.free = FreeCapacity(tuple(free), held.gpu_loads[: len(self.gpus)])
+        loads = held.gpu_loads[: len(self.gpus)]
+        if any(self.worker.gpu_loads):
+            # The scheduler may know of fewer GPUs yet.
+            others = (*self.worker.gpu_loads, *(0.0,) * len(loads))[: len(loads)]
+            both = [*zip(loads, others, strict=True)]
+            self.is_exceeded |= any(own and own + other > 1 + EPSILON for own, other in both)
+            loads = tuple(round(min(1.0, own + other), PLACES) for own, other in both)
+        self.free = FreeCapacity(tuple(free), loads)
+
+    def has_free(self, claim: Claim) -> bool:
+        """Whether all that a claim had is free again, also on its GPUs."""
+        free = dict(self.free.amounts)
+        needs = {**claim.resources, "memory": claim.memory} if claim.memory else claim.resources
+        if any(free.get(kind, 0.0) + EPSILON < amount for kind, amount in needs.items()):
+            return False
+        loads = self.free.gpu_loads
+        for amount, names in claim.shares:
+            part = amount / len(names)
+            for name in names:
+                # Several of the worker's GPUs may be on one device.
+                mine = [n for n, gpu in enumerate(self.gpus) if gpu == name]
+                fitting = [n for n in mine if loads[n] + part <= 1 + EPSILON]
+                if not fitting:
+                    return False
+                loads = add_load(loads, fitting[:1], part)
+        return True
 
     def allocate(self, number: int, needs: Mapping[str, float]) -> tuple[str, ...] | None:
         """Allocate `needs`, which must fit, and return the GPU devices; None if none are requested.

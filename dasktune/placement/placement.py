@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
-__all__ = ["Claim", "PlacedBundle", "Placement"]
+__all__ = ["MEMORY", "SHARES", "Claim", "PlacedBundle", "Placement"]
+
+#: The annotations of the Dask task that holds a claim: its memory in bytes, and the numbers of GPUs
+#: of its bundles.
+MEMORY: Final = "dasktune_memory"
+SHARES: Final = "dasktune_gpu_shares"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,16 +27,25 @@ class Claim:
         devices that the ledger suggests.
     gpus : tuple of str
         Device names of all GPUs of the worker; empty if the trial requests no GPUs on it.
+    memory : float, default=0.0
+        Bytes of memory, unless the worker declares memory to Dask.
     """
 
     resources: Mapping[str, float]
     shares: tuple[tuple[float, tuple[str, ...]], ...] = ()
     gpus: tuple[str, ...] = ()
+    # The last field: a worker with an earlier version of dasktune ignores it.
+    memory: float = 0.0
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """What Dask's records do not have of it, for the plugin that shares the cluster."""
+        return {MEMORY: self.memory, SHARES: [amount for amount, _ in self.shares]}
 
     def same_amounts(self, other: Claim) -> bool:
         """Whether two claims have the same amounts. Their devices may differ."""
         mine, theirs = ([amount for amount, _ in one.shares] for one in (self, other))
-        return self.resources == other.resources and mine == theirs
+        return (self.resources, self.memory, mine) == (other.resources, other.memory, theirs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,4 +129,5 @@ class Placement:
                 total[kind] = total.get(kind, 0) + amount
         shares = [(bundle.resources["GPU"], bundle.devices) for bundle in bundles if bundle.devices]
         gpus = next((bundle.gpus for bundle in bundles if bundle.devices), ())
-        return Claim(resources=total, shares=tuple(shares), gpus=gpus)
+        memory = sum(b.resources.get("memory", 0) for b in bundles if "memory" not in b.declared)
+        return Claim(resources=total, shares=tuple(shares), gpus=gpus, memory=memory)

@@ -44,6 +44,12 @@ class WorkerCapacity:
         those of this experiment are not.
     withheld : mapping, default={}
         Free amounts that are reserved for other experiments at the moment.
+    overtakable : mapping, default={}
+        Amounts in `used` that a trial may use nevertheless: tasks of other programs have booked
+        them, of which some wait on the worker. The trial's lease overtakes these tasks.
+    gpu_loads : tuple of float, default=()
+        The part of each GPU, from 0 to 1, that other experiments hold or that is reserved for them;
+        empty if that is not known.
     devices : tuple of str, default=()
         The GPUs assigned to it, by their names in ``CUDA_VISIBLE_DEVICES``.
     status : str, default="running"
@@ -77,6 +83,8 @@ class WorkerCapacity:
     resources: Mapping[str, float] = field(default_factory=dict)
     used: Mapping[str, float] = field(default_factory=dict)
     withheld: Mapping[str, float] = field(default_factory=dict)
+    overtakable: Mapping[str, float] = field(default_factory=dict)
+    gpu_loads: tuple[float, ...] = ()
     devices: tuple[str, ...] = ()
     status: str = "running"
     age: float = 0.0
@@ -158,7 +166,8 @@ class WorkerCapacity:
         >>> worker.for_trials("CPU")
         2
         """
-        return self.total(kind) - self.used.get(kind, 0) - self.withheld.get(kind, 0)
+        used = self.used.get(kind, 0) - self.overtakable.get(kind, 0)
+        return self.total(kind) - used - self.withheld.get(kind, 0)
 
     def declared(self, needs: Mapping[str, float]) -> dict[str, float]:
         """Return the part of `needs` that the worker declares to Dask.

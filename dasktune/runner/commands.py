@@ -75,9 +75,6 @@ class Driver(Protocol):
     def apply_request(self, event: events.OtherEvent) -> None:
         """Handle a request of the user."""
 
-    def interrupt(self) -> None:
-        """End the run; its trials stay unfinished."""
-
     def measure(self, loop_lag: float) -> RunMeasurement:
         """Return numbers about the run, of which `loop_lag` is one."""
 
@@ -127,6 +124,7 @@ class CommandContext:
 #: The events that commands lead to.
 _Request = (
     events.StopRequested
+    | events.InterruptRequested
     | events.TrialStopRequested
     | events.TrialPauseRequested
     | events.TrialUnpauseRequested
@@ -556,5 +554,5 @@ def _stop(context: CommandContext, reason: str) -> _Plan:
 
 
 def _cancel(context: CommandContext) -> _Plan:
-    context.driver.interrupt()
-    return _Plan(None, "", "the run ends; continue it with Tuner.restore()")
+    event = events.InterruptRequested(time=context.clock.now())
+    return _Plan(event, "", "the run ends; continue it with Tuner.restore()")

@@ -63,6 +63,7 @@ from dasktune.trial.events import (
     CheckpointLost,
     ClusterChanged,
     ExperimentEvent,
+    InterruptRequested,
     OtherEvent,
     ResourcesGranted,
     RestoreFailed,
@@ -174,6 +175,8 @@ class TrialRunner:
         #: The last capacity in the journal.
         self._capacity: CapacityChanged | None = None
         self._interrupted = False
+        #: Who has interrupted the run, for the journal; empty if that is recorded or not known.
+        self._interrupted_by = ""
         #: How long it took to write checkpoints, for `measure`.
         self._saving = Durations()
         #: Why and for which user the loop ends the experiment at its next step.
@@ -236,6 +239,8 @@ class TrialRunner:
             self._await_suggestion()
             self._saves_end = self._callbacks is not None
         else:
+            if self._interrupted_by:
+                self._handle(InterruptRequested(time=self._clock.now(), by=self._interrupted_by))
             self._withdraw()
             self._apply_suggestions()
             # A snapshot spares the next driver a replay. None is taken after an exception, when the
@@ -308,11 +313,19 @@ class TrialRunner:
             self._store.delete_checkpoint(record)
         self._commit(force=True)
 
-    def interrupt(self) -> None:
+    def interrupt(self, *, by: str = "") -> None:
         """Let :meth:`run` save what trials can save and return; they stay unfinished.
 
         Safe in a signal handler, and in any thread.
+
+        Parameters
+        ----------
+        by : str, default=""
+            Who does so, for the journal; nothing is recorded by default.
         """
+        # The loop reads the name after it has seen the flag. If two threads come at the same
+        # moment, one of the names is lost.
+        self._interrupted_by = self._interrupted_by or by
         self._interrupted = True
         self._executor.wake()
 
@@ -494,6 +507,8 @@ class TrialRunner:
     def apply_request(self, event: OtherEvent) -> None:
         """Handle a request of the user. Only for the loop's thread."""
         self._handle(event)
+        if isinstance(event, InterruptRequested):
+            self.interrupt()
         if isinstance(event, TrialAddRequested):
             self._write_params(event.trial_id)
 

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Final
 
 from dasktune.placement import CapacityEstimate
-from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.resources import HostPlacement, PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
@@ -184,7 +184,9 @@ class ClusterView:
             if one.status in _PLACED and (bundles[0] or len(bundles) == 1):
                 outlook.allocate(one.worker, bundles.pop(0))
                 if bundles:
-                    waiting.append(PlacementGroupFactory(bundles, one.resources.strategy))
+                    by_host = isinstance(one.resources, HostPlacement)
+                    kind = HostPlacement if by_host else PlacementGroupFactory
+                    waiting.append(kind(bundles, one.resources.strategy))
             else:
                 waiting.append(one.resources)  # which may count hosts and not workers
         for request in waiting:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 from dasktune.errors import check
 from dasktune.schedulers.decision import Command, Continue, Decision, Pause, Stop
@@ -20,6 +20,10 @@ from dasktune.trial.trial import Trial
 
 __all__ = ["MedianStoppingRule"]
 
+#: The smallest ratio of two milestones. With a smaller one the rule would compare trials at nearly
+#: every result, as it does without milestones, and store a list for each.
+_MIN_FACTOR: Final = 1.1
+
 
 @dataclass(slots=True)
 class _Record:
@@ -28,7 +32,7 @@ class _Record:
     #: Largest `time_attr` so far; negative before the first result.
     time: float = -1.0
     best: float | None = None
-    #: Mean and number of its scores since the grace period.
+    #: Mean and number of its scores since `mean_start`.
     mean: float = 0.0
     count: int = 0
     #: Number of moments that it has passed, and the mean that it recorded at the last of them.
@@ -48,6 +52,10 @@ class _Record:
 class MedianStoppingRule(MetricScheduler):
     """Stop a trial whose best result is worse than the median of the other trials' running means.
 
+    By default it compares a trial at each result. With `check_at` or `reduction_factor` it compares
+    a trial only when it reaches a milestone. This takes more epochs, but it rarely stops the trial
+    that would have become the best.
+
     Parameters
     ----------
     time_attr : str, default="time_total_s"
@@ -58,7 +66,9 @@ class MedianStoppingRule(MetricScheduler):
     mode : {"min", "max"}, optional
         Whether to minimise or maximise `metric`; by default that of `TuneConfig`.
     grace_period : float, default=60
-        No trial is stopped earlier, and the means start here. In units of `time_attr`, at least 0.
+        No trial is stopped earlier, and by default the means start here. In units of `time_attr`,
+        at least 0; more than 0 with `reduction_factor`. Not used with `check_at`, whose first value
+        takes its place.
     min_samples_required : int, default=3
         A trial is compared with others only when this number of them have trained as long. At least
         1.
@@ -70,11 +80,20 @@ class MedianStoppingRule(MetricScheduler):
     hard_stop : bool, default=True
         Whether a bad trial is stopped. If False, it is paused once and continues when no other
         trial waits; it is not compared any more.
+    check_at : sequence of float, optional
+        The milestones: a trial is compared only at its first result at or after each of them. In
+        units of `time_attr`, ascending, at least 0. By default a trial is compared at each result.
+    reduction_factor : float, optional
+        The milestones are ``grace_period * reduction_factor**k``. Unitless, at least 1.1. Give
+        either this or `check_at`.
+    mean_start : float, optional
+        The running means start here: earlier scores do not count in them. In units of `time_attr`,
+        from 0 to `grace_period` or the first value of `check_at`, which is the default.
 
     Raises
     ------
     ConfigError
-        If an argument is invalid.
+        If an argument is invalid, or both `check_at` and `reduction_factor` are given.
 
     Notes
     -----
@@ -83,13 +102,20 @@ class MedianStoppingRule(MetricScheduler):
     - Trials are compared at *moments*: the values of `time_attr`, from `grace_period` on, that some
       trial was the first to reach. If all trials report at the same times, each of these is a
       moment.
-    - At each moment that a trial passes, it records the mean of its scores since `grace_period`. At
+    - At each moment that a trial passes, it records the mean of its scores since `mean_start`. At
       each result, its best score so far is compared with the median of the means that the other
       trials recorded at the latest moment. If the median is better, the trial stops; ties continue.
+    - With milestones these are the moments. A trial records its mean at a milestone with its first
+      result at or after it, and is compared at this result only. A result that passes several
+      milestones counts at each of them, and the trial is compared at the last one.
     - A score that is missing, not a number, NaN or infinite is ignored. A trial without any score
       is the worst.
     - A trial pauses for others only if there would then be enough trials to compare it with.
     - A trial that ends by itself records its means too. No mean is counted twice.
+
+    In [1]_ trials are compared at each result. The trials that have trained longest are those that
+    survived all earlier comparisons, so their median rises, and in the end the rule stops most
+    trials, among them often the best one. With a few milestones there are few comparisons.
 
     For each moment that a trial passes, a result costs O(log k) comparisons and an insertion into a
     sorted list, where k is the number of trials that passed the moment before.
@@ -104,7 +130,18 @@ class MedianStoppingRule(MetricScheduler):
     >>> rule = MedianStoppingRule(time_attr="training_iteration", grace_period=5)
     >>> rule.debug_string()
     'Using MedianStoppingRule: num_stopped=0'
+
+    At the milestones 3, 9, 27, 81 and so on:
+
+    >>> rule = MedianStoppingRule(
+    ...     time_attr="training_iteration", grace_period=3, reduction_factor=3
+    ... )
     """
+
+    # Rules that an older version has pickled have no values of their own.
+    check_at: tuple[float, ...] | None = None
+    reduction_factor: float | None = None
+    mean_start: float | None = None
 
     def __init__(
         self,
@@ -116,6 +153,9 @@ class MedianStoppingRule(MetricScheduler):
         min_samples_required: int = 3,
         min_time_slice: float = 0,
         hard_stop: bool = True,
+        check_at: Sequence[float] | None = None,
+        reduction_factor: float | None = None,
+        mean_start: float | None = None,
     ) -> None:
         super().__init__(time_attr=time_attr, metric=metric, mode=mode)
         self.grace_period = finite_number("grace_period", grace_period)
@@ -127,8 +167,14 @@ class MedianStoppingRule(MetricScheduler):
         check(self.min_time_slice >= 0, "min_time_slice", "at least 0", min_time_slice)
         check_flag("hard_stop", hard_stop)
         self.hard_stop = hard_stop
+        self._set_milestones(check_at, reduction_factor)
+        if mean_start is not None:
+            self.mean_start = finite_number("mean_start", mean_start)
+            rule = f"from 0 to the first comparison, at {self.grace_period:g}"
+            check(0 <= self.mean_start <= self.grace_period, "mean_start", rule, mean_start)
         self._records: dict[str, _Record] = {}
-        #: The moments, ascending, and the means recorded at each of them, ascending.
+        #: The moments, ascending, and the means recorded at each of them, ascending. If there are
+        #: milestones, the moments are those that a trial has passed.
         self._moments: list[float] = []
         self._means: list[list[float]] = []
         #: Trials that are on no worker and would be compared with others if they ran.
@@ -148,9 +194,10 @@ class MedianStoppingRule(MetricScheduler):
     def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
         """Stop or pause the trial if its best score is worse than the median of the others."""
         record = self._record(trial)
+        passed = record.passed
         if record.is_rejected or not self._add_result(record, trial, result):
             return Continue()
-        if record.time < self.grace_period:
+        if record.time < self.grace_period or (self._has_milestones and record.passed == passed):
             return Continue()
         moment = bisect_right(self._moments, record.time) - 1
         median, others = self._median_of_others(moment, record)
@@ -189,11 +236,15 @@ class MedianStoppingRule(MetricScheduler):
         return first_in(waiting)
 
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
-        """Return the grace period: the trial waits at every result from there on."""
-        record = self._records.get(trial.trial_id)
-        if record is not None and record.is_rejected:
+        """Return the trial's next milestone, or the grace period without milestones.
+
+        Without milestones the trial waits at every result from the grace period on.
+        """
+        record = self._records.get(trial.trial_id, _Record())
+        if record.is_rejected:
             return ()
-        return (Milestone(self.time_attr, self.grace_period),)
+        value = self._milestone(record.passed) if self._has_milestones else self.grace_period
+        return () if value is None else (Milestone(self.time_attr, value),)
 
     def debug_string(self) -> str:
         """Return how many trials were stopped, or paused because they are worse than the median."""
@@ -203,6 +254,9 @@ class MedianStoppingRule(MetricScheduler):
         """Return the means at each moment, and the state of each trial."""
         return {
             "grace_period": self.grace_period,
+            "check_at": None if self.check_at is None else list(self.check_at),
+            "reduction_factor": self.reduction_factor,
+            "mean_start": self._first_mean,
             "moments": list(self._moments),
             "means": [list(means) for means in self._means],
             "records": {name: list(astuple(record)) for name, record in self._records.items()},
@@ -216,16 +270,58 @@ class MedianStoppingRule(MetricScheduler):
         Raises
         ------
         ConfigError
-            If the state was saved with another `grace_period`, from which the means are computed.
+            If the state was saved with other arguments from which the means are computed:
+            `grace_period`, `check_at`, `reduction_factor` or `mean_start`.
         """
-        rule = f"{state['grace_period']} as in the saved experiment"
-        own = self.grace_period
-        check(state["grace_period"] == own, "grace_period", rule, own)
+        # Older versions had no milestones, and their means started at `grace_period`.
+        older = {"check_at": None, "reduction_factor": None, "mean_start": state["grace_period"]}
+        own, saved = self.state_dict(), {**older, **state}
+        for name in ("check_at", "reduction_factor", "grace_period", "mean_start"):
+            rule = f"{saved[name]} as in the saved experiment"
+            check(saved[name] == own[name], name, rule, own[name])
         self._moments = list(state["moments"])
         self._means = [list(means) for means in state["means"]]
         self._records = {name: _Record(*fields) for name, fields in state["records"].items()}
         self._waiting = dict.fromkeys(state["waiting"])
         self._num_stopped = state["num_stopped"]
+
+    def _set_milestones(self, check_at: object, reduction_factor: object) -> None:
+        if check_at is not None:
+            hint = "Give one of check_at and reduction_factor."
+            check(reduction_factor is None, "reduction_factor", "None with check_at", reduction_factor, hint)
+            rule = "a list of at least one number"
+            check(isinstance(check_at, list | tuple) and len(check_at) > 0, "check_at", rule, check_at)
+            assert isinstance(check_at, list | tuple)
+            self.check_at = tuple(finite_number("each value of check_at", one) for one in check_at)
+            is_ascending = list(self.check_at) == sorted({*self.check_at})
+            check(self.check_at[0] >= 0 and is_ascending, "check_at", "ascending, from at least 0", check_at)
+            self.grace_period = self.check_at[0]
+        elif reduction_factor is not None:
+            self.reduction_factor = finite_number("reduction_factor", reduction_factor)
+            rule = f"at least {_MIN_FACTOR}"
+            check(self.reduction_factor >= _MIN_FACTOR, "reduction_factor", rule, reduction_factor)
+            # The product of the smallest float does not grow.
+            grows = self.grace_period * self.reduction_factor > self.grace_period
+            check(grows, "grace_period", "more than 0 with reduction_factor", self.grace_period)
+
+    @property
+    def _has_milestones(self) -> bool:
+        return self.check_at is not None or self.reduction_factor is not None
+
+    @property
+    def _first_mean(self) -> float:
+        """The `time_attr` from which on scores count in the running means."""
+        return self.grace_period if self.mean_start is None else self.mean_start
+
+    def _milestone(self, index: int) -> float | None:
+        """Return a milestone that some trial has passed or the next one; None after the last."""
+        if self.check_at is not None:
+            return self.check_at[index] if index < len(self.check_at) else None
+        assert self.reduction_factor is not None
+        if index < len(self._moments):
+            return self._moments[index]
+        # A product, not a power: that of a large integer would not fit into a float.
+        return self._moments[-1] * self.reduction_factor if self._moments else self.grace_period
 
     def _record(self, trial: Trial) -> _Record:
         return self._records.setdefault(trial.trial_id, _Record())
@@ -239,9 +335,22 @@ class MedianStoppingRule(MetricScheduler):
         score = self._score(self._value(trial, result))
         if score is not None:
             record.best = score if record.best is None else max(record.best, score)
-        if record.time >= self.grace_period:
+        if self._has_milestones or record.time < self.grace_period:
+            if score is not None and record.time >= self._first_mean:
+                record.add(score)
+            if self._has_milestones:
+                self._pass_milestones(record)
+        else:
             self._pass_moments(record, score)
         return True
+
+    def _pass_milestones(self, record: _Record) -> None:
+        """Record the mean, in which the new score counts, at each milestone that is now passed."""
+        while (milestone := self._milestone(record.passed)) is not None and milestone <= record.time:
+            if record.passed == len(self._moments):
+                self._moments.append(milestone)
+                self._means.append([])
+            self._record_mean(record, record.passed)
 
     def _pass_moments(self, record: _Record, score: float | None) -> None:
         """Record the mean at each moment up to now; the new score counts at the last one only."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from numpy.random import SeedSequence
 from dasktune.errors import check
 from dasktune.schedulers.cluster_view import ClusterView
 from dasktune.schedulers.decision import Command, Decision, StopOther
+from dasktune.text.call_text import call_text
 from dasktune.trial.metrics import Mode
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
 from dasktune.trial.trial import Trial
@@ -90,6 +92,37 @@ class TrialScheduler(_DecisionsOfRayTune, ABC):
 
     metric: str | None = None
     mode: Mode | None = None
+
+    #: The call that made it, as text; None if its class has no constructor of its own.
+    _made_by: str | None = None
+    #: The name under which a class is best known, if it is not the name of the class.
+    _known_as: str | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        init = cls.__dict__.get("__init__")
+        if init is None:
+            return
+
+        # Constructors convert their arguments, so what a user wrote can only be kept here.
+        @wraps(init)
+        def init_and_keep_call(self: TrialScheduler, *args: Any, **kwargs: Any) -> None:
+            if "_made_by" not in self.__dict__:  # else the constructor of a subclass calls this one
+                self._made_by = call_text(self._class_name(), args, kwargs)
+            init(self, *args, **kwargs)
+
+        cls.__init__ = init_and_keep_call  # type: ignore[assignment, method-assign]
+
+    def __repr__(self) -> str:
+        if self._made_by is not None:
+            return self._made_by
+        # An object that an older version has pickled lacks its arguments.
+        name = self._class_name()
+        return f"{name}()" if type(self).__init__ is object.__init__ else f"<{name}>"
+
+    @classmethod
+    def _class_name(cls) -> str:
+        return cls.__dict__.get("_known_as") or cls.__name__
 
     def set_search_properties(self, metric: str | None, mode: Mode | None) -> None:
         """Set metric and mode from the experiment where the constructor left them None.
@@ -263,6 +296,15 @@ class TrialScheduler(_DecisionsOfRayTune, ABC):
     def writes_policies(self) -> bool:
         """Whether ``pbt_global.txt`` and ``pbt_policy_<trial>.txt`` record its exploits."""
         return True
+
+    @property
+    def clones_trials(self) -> bool:
+        """Whether it clones trials, as population based training does; False by default.
+
+        Snapshots of the experiment then have the results that clones need from the beginning, and
+        otherwise from the first clone on.
+        """
+        return False
 
     def search_info(self, trial: Trial, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return entries to add to a result for the searcher; no metric may have their names.

@@ -10,6 +10,7 @@ from dasktune.search.bayesopt import BayesOptSearch
 from dasktune.search.bohb import TuneBOHB
 from dasktune.search.concurrency_limiter import ConcurrencyLimiter
 from dasktune.search.create import create_searcher
+from dasktune.search.gp import GaussianProcessSearch
 from dasktune.search.hyperopt import HyperOptSearch
 from dasktune.search.optuna import OptunaSearch
 from dasktune.search.quasi_random import QuasiRandomSearch
@@ -28,6 +29,7 @@ __all__ = [
     "BasicVariantGenerator",
     "BayesOptSearch",
     "ConcurrencyLimiter",
+    "GaussianProcessSearch",
     "HyperOptSearch",
     "OptunaSearch",
     "QuasiRandomSearch",

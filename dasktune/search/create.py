@@ -10,6 +10,7 @@ from dasktune.search.ax import AxSearch
 from dasktune.search.basic_variant import BasicVariantGenerator
 from dasktune.search.bayesopt import BayesOptSearch
 from dasktune.search.bohb import TuneBOHB
+from dasktune.search.gp import GaussianProcessSearch
 from dasktune.search.hyperopt import HyperOptSearch
 from dasktune.search.optuna import OptunaSearch
 from dasktune.search.quasi_random import QuasiRandomSearch
@@ -26,6 +27,7 @@ SEARCHERS: Final[Mapping[str, Callable[..., Searcher | SearchAlgorithm]]] = {
     "quasi_random": QuasiRandomSearch,
     "optuna": OptunaSearch,
     "bohb": TuneBOHB,
+    "gp": GaussianProcessSearch,
     "hyperopt": HyperOptSearch,
     "bayesopt": BayesOptSearch,
     "ax": AxSearch,
@@ -40,9 +42,9 @@ def create_searcher(name: str, **kwargs: Any) -> Searcher | SearchAlgorithm:
     ----------
     name : str
         "random" (also "variant_generator") for random and grid search; "quasi_random"; "bohb";
-        "optuna", "hyperopt", "bayesopt" or "ax", each of which needs its extra; "warm_start", which
-        needs `past` and scikit-learn; or a searcher that another package registers as an entry
-        point of the group ``dasktune.searchers``.
+        "gp"; "warm_start", which needs the argument `past`; "optuna", "hyperopt", "bayesopt" or
+        "ax", each of which needs its extra; or a searcher that another package registers as an
+        entry point of the group ``dasktune.searchers``.
     **kwargs
         Arguments of the searcher's constructor.
 

@@ -436,7 +436,8 @@ class Crossing(CurveProblem):
         end = 0.05 + 0.25 * rate + 0.3 * ((x1 - 0.6) ** 2 + (x2 - 0.3) ** 2) + 0.1 * (x3 > 0.5)
         epochs = np.arange(1, self.max_resource + 1)
         fall: _Array = epochs ** -(0.25 + rate)[:, None]
-        return end[:, None] + (1 - end)[:, None] * fall
+        curves: _Array = end[:, None] + (1 - end)[:, None] * fall
+        return curves
 
     def _deviation(self) -> _Array:
         return np.full(self.max_resource, self.noise)
@@ -451,7 +452,9 @@ PROBLEMS: Final[Mapping[str, Callable[[], CurveProblem]]] = {
 
 
 def _checked(seed: int) -> int:
-    check(isinstance(seed, int | np.integer) and seed >= 0, "seed", "an int, at least 0", seed)
+    given: object = seed
+    is_valid = isinstance(given, int | np.integer) and given >= 0
+    check(bool(is_valid), "seed", "an int, at least 0", seed)
     return int(seed)
 
 

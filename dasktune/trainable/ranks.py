@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal
 
-__all__ = ["SOLE_RANK", "RankInfo", "RankRequest", "RankSettings", "Reduction"]
+__all__ = ["SOLE_RANK", "RankInfo", "RankRequest", "RankSettings", "Reduction", "log_files_of_rank"]
 
 #: How the metrics of all ranks become those of one result.
 Reduction = Literal["rank0", "mean", "function"]
@@ -30,7 +30,8 @@ class RankInfo:
 SOLE_RANK: Final = RankInfo()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Without slots: an object that an older version has pickled takes defaults from the class.
+@dataclass(frozen=True, kw_only=True)
 class RankSettings:
     """How the worker runs a distributed trial; the number of ranks is that of its bundles."""
 
@@ -44,6 +45,17 @@ class RankSettings:
     #: Seconds of silence after which a connection between the workers, or a worker that does not
     #: run, counts as lost.
     lost_after_s: float = 60.0
+    #: Modules that each worker imports once, before it forks the ranks.
+    preload: tuple[str, ...] = ()
+
+    def __setstate__(self, state: Mapping[str, Any] | Sequence[Any]) -> None:
+        """Restore a pickled object; version 0.2.0 pickled a list of the values."""
+        values = state if isinstance(state, Mapping) else dict(zip(_SETTINGS, state, strict=False))
+        self.__dict__.update(values)
+
+
+#: The names of `RankSettings` in their order.
+_SETTINGS: Final = tuple(item.name for item in fields(RankSettings))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,3 +65,22 @@ class RankRequest:
     settings: RankSettings
     #: The user's function for the reduction ``"function"``.
     reduce: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None
+
+
+def log_files_of_rank(files: tuple[str, str], rank: int) -> tuple[str, str]:
+    """Return the names of a rank's files for output; rank 0 has those of the trial.
+
+    Parameters
+    ----------
+    files : tuple of str
+        The names of the trial's files, for stdout and stderr.
+    rank : int
+        Number of the rank.
+
+    Examples
+    --------
+    >>> log_files_of_rank(("stdout", "stderr"), 3)
+    ('rank_3_stdout', 'rank_3_stderr')
+    """
+    first, second = files
+    return (f"rank_{rank}_{first}", f"rank_{rank}_{second}") if rank else files

@@ -25,6 +25,7 @@ __all__ = [
     "ExecutorEvent",
     "ExperimentEvent",
     "HoldRequested",
+    "InterruptRequested",
     "OtherEvent",
     "ReleaseRequested",
     "ResourcesGranted",
@@ -97,6 +98,8 @@ class TrialStarted(TrialEvent):
 
     #: Where it runs: the worker's address, or a slot of the simulator.
     worker: str
+    #: The worker and the GPUs of each rank of a distributed trial, in the order of the ranks.
+    ranks: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,11 +300,20 @@ class TimePassed(OtherEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequested(OtherEvent):
-    """The user (or Ctrl-C) wants the experiment to end."""
+    """The user wants the experiment to end."""
 
     reason: str
     time: float
     #: Who issued the command, as far as that is known; empty in older journals.
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptRequested(OtherEvent):
+    """The user ends the run, by a command or by a signal such as Ctrl-C; trials stay unfinished."""
+
+    time: float
+    #: Who issued the command, or whose process has got which signal.
     by: str = ""
 
 

@@ -21,7 +21,7 @@ from dasktune.trial.actions import Action, RestoreTrial, StartTrial
 from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import ErrorInfo, ExperimentEvent, ResultReported, TrialEvent
 from dasktune.trial.milestone import Milestone
-from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.resources import HostPlacement, PlacementGroupFactory
 from dasktune.trial.status import PUBLIC
 from dasktune.trial.trial import Trial
 
@@ -52,8 +52,9 @@ def journal_record(event: ExperimentEvent, actions: Sequence[Action], trial: Tri
         record = _encode_result(event)
     else:
         record = {"event": type(event).__name__, **_encode_fields(event)}
-        if record.get("by") == "":  # of a request that no client has issued
-            del record["by"]
+        for name in _OMITTED_IF_EMPTY & record.keys():
+            if not record[name]:
+                del record[name]
     if trial is not None:
         record["trial_id"] = trial.trial_id
         record["status"] = _PUBLIC_NAMES[trial.status]
@@ -61,6 +62,9 @@ def journal_record(event: ExperimentEvent, actions: Sequence[Action], trial: Tri
         record["actions"] = [_encode_action(action) for action in actions]
     return record
 
+
+#: Fields of events that most records lack: who has issued a request, the ranks of a trial.
+_OMITTED_IF_EMPTY: Final = frozenset({"by", "ranks"})
 
 #: The status that users see; read once, as the value of an enum's member is slow to look up.
 _PUBLIC_NAMES: Final = {status: public.value for status, public in PUBLIC.items()}
@@ -199,6 +203,7 @@ _ENCODERS: dict[type, Callable[[Any], Any]] = {
     ErrorInfo: lambda error: {"message": error.message, "traceback": error.traceback},
     Milestone: lambda milestone: [milestone.time_attr, milestone.value],
     PlacementGroupFactory: PlacementGroupFactory.to_json,
+    HostPlacement: HostPlacement.to_json,
     CheckpointKind: attrgetter("value"),
     CheckpointRecord: CheckpointRecord.to_json,
     tuple: lambda items: [_plain(item) for item in items],
@@ -224,6 +229,7 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     "resources": PlacementGroupFactory.from_json,
     "weight": float,
     "priority": float,
+    "ranks": lambda ranks: tuple((str(worker), tuple(map(str, gpus))) for worker, gpus in ranks),
     "milestones": lambda pairs: tuple(Milestone(str(name), float(at)) for name, at in pairs),
 }
 

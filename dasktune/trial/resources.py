@@ -11,7 +11,14 @@ from typing import Any, Final
 from dasktune.errors import ConfigError, check
 from dasktune.trial.metrics import number
 
-__all__ = ["STRATEGIES", "HostPlacement", "PlacementGroupFactory", "Resources", "as_placement_group"]
+__all__ = [
+    "STRATEGIES",
+    "HostPlacement",
+    "PlacementGroupFactory",
+    "Resources",
+    "as_placement_group",
+    "with_bundles",
+]
 
 #: How the bundles of one trial may be laid out over the workers.
 STRATEGIES: Final = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
@@ -176,7 +183,10 @@ class PlacementGroupFactory:
         """Return the request in the plain values of :meth:`to_json`."""
         request: PlacementGroupFactory
         if data.get("by_host", False):
-            request = HostPlacement(data["bundles"], data["strategy"], per_host=data.get("per_host"))
+            per_host, strategy = data.get("per_host"), data["strategy"]
+            if _contradicts(strategy, per_host, len(data["bundles"])):
+                strategy = "PACK"  # Version 0.2.0 let `per_host` overrule the strategy.
+            request = HostPlacement(data["bundles"], strategy, per_host=per_host)
         else:
             request = PlacementGroupFactory(data["bundles"], strategy=data["strategy"])
         return request.exclusively() if data.get("exclusive", False) else request
@@ -210,6 +220,12 @@ class HostPlacement(PlacementGroupFactory):
     per_host : int, optional
         The exact number of bundles on each host.
 
+    Raises
+    ------
+    ConfigError
+        If the bundles differ, `per_host` does not divide their number, or a strict strategy
+        contradicts it.
+
     Examples
     --------
     >>> HostPlacement([{"GPU": 1}] * 4, per_host=2).required_resources
@@ -229,6 +245,9 @@ class HostPlacement(PlacementGroupFactory):
         whole = per_host is None or (per_host >= 1 and len(self._bundles) % per_host == 0)
         rule = f"a divisor of the number of ranks, {len(self._bundles)}"
         check(whole, "per_host", rule, per_host, "Each host has this number of ranks exactly.")
+        agrees = not _contradicts(strategy, per_host, len(self._bundles))
+        rule = f"{len(self._bundles) if strategy == 'STRICT_PACK' else 1} with the strategy {strategy}"
+        check(agrees, "per_host", rule, per_host, f"Leave out {strategy}, or per_host.")
 
     def to_json(self) -> dict[str, Any]:
         """Return the request as plain values."""
@@ -242,6 +261,43 @@ class HostPlacement(PlacementGroupFactory):
     def _further(self) -> str:
         """Return the further arguments as text."""
         return "" if self.per_host is None else f", per_host={self.per_host}"
+
+
+def with_bundles(
+    request: PlacementGroupFactory, bundles: Sequence[Mapping[str, float]], strategy: str | None = None
+) -> PlacementGroupFactory:
+    """Return a request for other bundles, with the layout of a given one.
+
+    Parameters
+    ----------
+    request : PlacementGroupFactory
+        The request whose layout is kept: by worker or by host, and how many bundles on each host.
+    bundles : sequence of mapping
+        The bundles.
+    strategy : str, optional
+        The placement strategy; that of `request` by default.
+
+    Raises
+    ------
+    ConfigError
+        If the layout is not possible with these bundles.
+
+    Examples
+    --------
+    >>> with_bundles(HostPlacement([{"GPU": 1}] * 4, per_host=2), [{"GPU": 2}] * 2)
+    HostPlacement([{'GPU': 2}, {'GPU': 2}], per_host=2)
+    """
+    strategy = strategy or request.strategy
+    if isinstance(request, HostPlacement):
+        return HostPlacement(bundles, strategy, request.per_host)
+    return PlacementGroupFactory(bundles, strategy)
+
+
+def _contradicts(strategy: str, per_host: int | None, number: int) -> bool:
+    """Whether a strict strategy cannot be followed with so many of the bundles on each host."""
+    if per_host is None:
+        return False
+    return {"STRICT_PACK": number, "STRICT_SPREAD": 1}.get(strategy, per_host) != per_host
 
 
 def _sum(bundles: tuple[_Bundle, ...]) -> dict[str, float]:

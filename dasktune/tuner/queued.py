@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any, Final, Literal
 
 from dasktune.control.issuer import this_user
@@ -19,11 +20,11 @@ from dasktune.storage.experiment.bundled_files import (
 from dasktune.storage.fs.probe import probe, warn_if_exposed
 from dasktune.storage.fs.storage import Storage, protocol_of
 from dasktune.storage.queue.experiment_queue import RETRY_SECONDS, ExperimentQueue, may_pass
-from dasktune.storage.queue.queue_state import QueueState
+from dasktune.storage.queue.queue_state import OVER, QueueState
 from dasktune.tuner.analysis import ExperimentAnalysis
 from dasktune.tuner.result_grid import ResultGrid
 
-__all__ = ["QueuedExperiment", "enqueue", "options_for"]
+__all__ = ["QueuedExperiment", "enqueue", "options_for", "prune_queue"]
 
 logger = logging.getLogger(__name__)
 
@@ -158,6 +159,52 @@ class QueuedExperiment:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self._queue.storage)!r}, {self.entry_id!r}, {self.state})"
+
+
+def prune_queue(
+    queue: str | os.PathLike[str],
+    *,
+    older_than: float,
+    states: Collection[Literal["finished", "failed", "cancelled"]] = ("finished", "failed", "cancelled"),
+    storage_options: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Remove experiments that are over from a queue, and return their IDs.
+
+    Experiments that wait or run stay, and so do all results. Runners may serve the queue meanwhile.
+    A handle of a removed experiment raises `ConfigError`.
+
+    Parameters
+    ----------
+    queue : str or path
+        The queue's directory or URL.
+    older_than : float
+        Seconds since the end, by the clocks of the machine that has recorded it and of this one.
+        At least 0.
+    states : collection of {"finished", "failed", "cancelled"}, optional
+        Which experiments to remove; by default all that are over.
+    storage_options : mapping, optional
+        Options of fsspec for the URL.
+
+    Raises
+    ------
+    ConfigError
+        If an argument is not valid.
+    StorageError
+        If the queue cannot be read or changed.
+
+    Examples
+    --------
+    >>> prune_queue("memory://doctest-prune", older_than=7 * 24 * 3600)
+    []
+    """
+    check(0 <= older_than < inf, "older_than", "a finite number of seconds, at least 0", older_than)
+    known = {state.value: state for state in OVER}
+    for state in states:
+        check(state in known, "states", f"some of {sorted(known)}", state)
+    storage = Storage(queue, storage_options or {}).with_retry(RETRY_SECONDS)  # type: ignore[arg-type]
+    chosen = [known[state] for state in states]
+    removed = ExperimentQueue(storage).prune(older_than_s=older_than, states=chosen)
+    return [one.entry_id for one in removed]
 
 
 def options_for(url: str, queue: Storage) -> Mapping[str, Any]:

@@ -23,7 +23,7 @@ from typing import Any, Final
 from dasktune.cluster.driver.executor import NoTrialStartsError
 from dasktune.config import RunConfig
 from dasktune.config.resume_config import ResumeConfig
-from dasktune.control.issuer import name_as_given
+from dasktune.control.issuer import name_as_given, this_user
 from dasktune.errors import (
     ClusterError,
     ConfigError,
@@ -294,14 +294,14 @@ def _fit(
 ) -> _RunEnd:
     ended = threading.Event()
 
-    def interrupt() -> None:
+    def interrupt(by: str = "") -> None:
         with suppress(ControlError):
-            wait_for_runner(tuner, ended).interrupt()
+            wait_for_runner(tuner, ended).interrupt(by=by)
 
     def watch() -> None:
         while not ended.wait(0 if closed.is_set() else _LOOK_SECONDS):
             if closed.is_set():
-                interrupt()
+                interrupt(f"{this_user()} (queue)")
                 return
             with suppress(Exception):  # the storage is away: look again
                 if queue.is_cancelled(entry_id):

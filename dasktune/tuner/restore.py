@@ -15,6 +15,7 @@ since it was read. The orders that are possible:
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -59,6 +60,7 @@ from dasktune.trial.events import (
     TrialStopRequested,
     TrialUnpauseRequested,
 )
+from dasktune.trial.rows.trial_history import History
 from dasktune.trial.trial import Trial
 from dasktune.tuner.saved_setup import SavedSetup, setup_of
 from dasktune.tuner.suspicious_settings import with_score_order
@@ -138,6 +140,11 @@ class RestoredExperiment:
         cut_off = self._cut_off()
         runner.resume(lambda now: self.requests(now, cut_off), self.dropped)
         self.setup.write(self.storage)
+        if self.experiment.scheduler.clones_trials and (trial := self.experiment.trial_index.cut_short()):
+            # Otherwise the loop would read the whole journal at the first clone. The reader has a
+            # lock, so a clone that comes earlier waits for the rest.
+            name = "dasktune-histories"
+            threading.Thread(target=_read_results, args=(trial.history,), name=name, daemon=True).start()
         failed = self.experiment.state.first_failed
         if failed is not None:
             logger.warning(
@@ -412,6 +419,15 @@ def _checked(now: TuneConfig, then: TuneConfig) -> TuneConfig:
     unchanged = now.seed is None or repr(now.seed) == repr(then.seed)
     check(unchanged, "seed", f"None or {then.seed!r} as at the start", now.seed)
     return replace(now, seed=then.seed)
+
+
+def _read_results(history: History) -> None:
+    """Read the results of all trials, which one pass over the journal does."""
+    try:
+        history.read_stored()
+    except StorageError as error:
+        # A clone that needs them tries again, and says what it loses.
+        logger.info("the results of the trials cannot be read from the journal: %s", error)
 
 
 def _kind(search_alg: Any) -> type:

@@ -11,6 +11,7 @@ from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConf
 from dasktune.errors import StorageError, without_passwords
 from dasktune.experiment import ExperimentMachine
 from dasktune.runner.build import build_experiment
+from dasktune.schedulers import TrialScheduler
 from dasktune.storage.experiment.tuner_json import TunerFile, entries_of
 
 __all__ = ["SavedSetup", "setup_of"]
@@ -43,7 +44,12 @@ def setup_of(tune_config: TuneConfig, run_config: RunConfig, param_space: Mappin
     values: dict[str, Any] = {"param_space": dict(param_space)}
     for prefix, config in (("tune_config", tune_config), ("run_config", run_config)):
         values.update(_flat(prefix, config))
-    return TunerFile(entries_of(values))
+    entries = entries_of(values)
+    scheduler = tune_config.scheduler
+    if isinstance(scheduler, TrialScheduler):
+        # What reads the file for people unpickles nothing.
+        entries["tune_config.scheduler"]["text"] = repr(scheduler)
+    return TunerFile(entries)
 
 
 def _flat(prefix: str, config: Any) -> Iterator[tuple[str, Any]]:

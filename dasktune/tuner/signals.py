@@ -29,6 +29,8 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from dasktune.control.issuer import this_user
+
 if TYPE_CHECKING:
     from dasktune.runner import TrialRunner
 
@@ -62,6 +64,8 @@ class EndSignals:
         #: The last signal; None if there was none.
         self._received: int | None = None
         self._runner: TrialRunner | None = None
+        #: Whose process this is, for the journal. A handler must not look it up.
+        self._user = ""
         #: Whether an exception was raised for a signal. It ends `fit`, unless it is swallowed.
         self._has_raised = False
         #: The signal that came while the handlers were being restored; None if there was none.
@@ -91,7 +95,7 @@ class EndSignals:
         if self._runner is not None and is_first:
             # This only sets a flag and wakes the loop, so it is safe whichever statement of the
             # runner this handler has interrupted.
-            self._runner.interrupt()
+            self._runner.interrupt(by=f"{self._user} ({signal.Signals(number).name})")
             text = "interrupted: finishing; press Ctrl-C again to leave at once"
             self._calls.put(partial(logger.warning, text))
             return
@@ -131,6 +135,7 @@ class EndSignals:
         KeyboardInterrupt, SystemExit
             If a signal was recorded before, or by the second signal inside the block.
         """
+        self._user = this_user()
         self._runner = runner
         self.raise_again()
         try:

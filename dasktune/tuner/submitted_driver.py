@@ -139,7 +139,7 @@ def _fit(tuner: Tuner) -> ResultGrid:
     def interrupt(by: str) -> None:
         logger.info("%s ends the run", _sent_by(by))
         with suppress(ControlError):
-            wait_for_runner(tuner, ended).interrupt()
+            wait_for_runner(tuner, ended).interrupt(by=_sent_by(by))
 
     def call(name: str, *arguments: Any) -> Future[Any]:
         by = ""

@@ -14,6 +14,7 @@ from typing import Any, overload
 from dasktune.callback import TrialStorage
 from dasktune.config import RunConfig, TuneConfig
 from dasktune.config.resume_config import ResumeConfig
+from dasktune.control.issuer import this_user
 from dasktune.control.open_server import controlled
 from dasktune.dashboard.server.attach import serve_dashboard, with_dashboard_link
 from dasktune.errors import ConfigError, check
@@ -145,7 +146,7 @@ class Tuner:
         self._client = client
         self._results: ResultGrid | None = None
         self._runner: TrialRunner | None = None
-        self._cancelled = False
+        self._cancelled, self._cancelled_by = False, ""
         self._dashboard_page = (
             "",
             False,
@@ -414,7 +415,7 @@ class Tuner:
     def _set_dashboard_link(self, link: str, has_neighbours: bool) -> None:
         self._dashboard_page = link, has_neighbours
 
-    def _interrupt(self) -> None:
+    def _interrupt(self, by: str = "") -> None:
         """End a run as Ctrl-C would; safe in any thread.
 
         The thread of the leader lock, or the event loop of `fit_async`, may call this before, while
@@ -422,9 +423,9 @@ class Tuner:
         `_run` sets `_runner` before it reads `_cancelled`. So in each order of the two threads at
         least one of them interrupts the runner; a second interrupt changes nothing.
         """
-        self._cancelled = True
+        self._cancelled_by, self._cancelled = by, True
         if self._runner is not None:
-            self._runner.interrupt()
+            self._runner.interrupt(by=by)
 
     async def fit_async(self) -> ResultGrid:
         """Run :meth:`fit` in a thread, for coroutines, such as cells of a notebook.
@@ -440,7 +441,7 @@ class Tuner:
         except asyncio.CancelledError:
             # A thread cannot be cancelled: without the interrupt, closing the loop would wait for
             # the whole experiment. Whether the thread has made its runner yet does not matter.
-            self._interrupt()
+            self._interrupt(f"{this_user()} (cancelled coroutine)")
             await asyncio.wait({fitting})
             raise
 
@@ -610,7 +611,7 @@ class Tuner:
         # `_interrupt` says why this order loses no interrupt.
         self._runner = runner
         if self._cancelled:
-            runner.interrupt()
+            runner.interrupt(by=self._cancelled_by)
         runner.commands.config_rule = partial(check_config, self._param_space)
         config = self._run_config
         server = controlled(

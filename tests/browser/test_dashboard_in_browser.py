@@ -10,6 +10,7 @@ from test_report_in_browser import MODELS, complaints, hostile_projection, wait_
 from projection_kit import PAYLOADS, RecordFeed  # isort: skip - beside the unit tests
 
 from dasktune.dashboard.server.experiment_source import ExperimentSource, SingleExperiment
+from dasktune.dashboard.server.listing.experiment_summaries import ExperimentSummary
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.dashboard.server.web import WebServer
 
@@ -105,6 +106,7 @@ class Hostile(ExperimentSource):
 
     def __init__(self):
         self.lives = {name: LiveExperiment(self.projection(name), RecordFeed()) for name in PAYLOADS[:3]}
+        self._summaries = []
 
     @staticmethod
     def projection(name):
@@ -113,22 +115,33 @@ class Hostile(ExperimentSource):
     def find(self, name):
         return self.lives.get(name)
 
-    def listing(self):
-        return "<b>Experiments</b>"
+    def summaries(self):
+        return self._summaries
 
-    def names(self):
-        return list(self.lives)
+    def refresh(self):
+        self._summaries = [
+            ExperimentSummary(name=name, state="live", goal=name, best=float(place), created=f"2026-0{place}")
+            for place, name in enumerate(self.lives, 1)
+        ]
+        return False
 
     def opened(self):
         return list(self.lives.values())
 
 
+#: Finds an element by a selector in the shadow trees, and clicks it.
 CLICK = """
-const button = (root) => [...root.querySelectorAll("*")].map((one) =>
-  one.tagName === "BUTTON" ? one : one.shadowRoot && button(one.shadowRoot)).find(Boolean)
-const found = button(document)
+const search = (root) => root.querySelector(arguments[0])
+  ?? [...root.querySelectorAll("*")].map((one) => one.shadowRoot && search(one.shadowRoot)).find(Boolean)
+const found = search(document)
 if (found) found.click()
 return Boolean(found)
+"""
+
+#: Returns a column of the table of experiments, in the order in which it is seen.
+SHOWN = f"""{MODELS}
+const {{grid}} = Bokeh.index.find_one(found[0])
+return Array.from({{length: grid.getDataLength()}}, (_, i) => grid.getDataItem(i)[arguments[1]])
 """
 
 
@@ -140,11 +153,27 @@ def test_experiments_are_chosen_and_compared_and_nothing_that_users_named_is_run
         browser.get(server.url)
         wait(
             browser,
-            "if (!Bokeh.documents.length) return false;" + f"{MODELS} return found.length > 0",
-            "CheckboxGroup",
+            "if (!Bokeh.documents.length) return false;"
+            f"{MODELS} return found.length > 0 && found[0].source.data.name.length === 3",
+            "DataTable",
         )
-        browser.execute_script(f"{MODELS} found[0].active = [0, 2]", "CheckboxGroup")
-        wait(browser, CLICK)
+        # The newest comes first; a click on a heading sorts by another column.
+        assert browser.execute_script(SHOWN, "DataTable", "best") == [3.0, 2.0, 1.0]
+        wait_until_idle(browser)
+        assert browser.execute_script(f"{MODELS} return found.length", "CheckboxGroup") == 0
+        # One alone is compared with nothing, and the page says so.
+        browser.execute_script(f"{MODELS} found[0].source.selected.indices = [0]", "DataTable")
+        wait(browser, CLICK, "button.bk-btn")
+        wait(browser, f"{MODELS} return found.some((one) => one.text.startsWith('Select 2 to'))", "Paragraph")
+        browser.execute_script(f"{MODELS} found[0].source.selected.indices = [0, 2]", "DataTable")
+        wait(browser, f"{MODELS} return found[0].label === 'Compare 2 selected'", "Button")
+        browser.execute_script(f"{MODELS} found[0].value = 'best > 1'", "TextInput")
+        wait_until_idle(browser)
+        assert browser.execute_script(SHOWN, "DataTable", "best") == [3.0, 2.0]
+        browser.execute_script(f"{MODELS} found[0].value = ''", "TextInput")
+        wait_until_idle(browser)
+        assert browser.execute_script("return window.__xss === undefined")
+        wait(browser, CLICK, "button.bk-btn")
         wait(browser, "return location.search.split('compare=').length === 3")
         wait(
             browser,

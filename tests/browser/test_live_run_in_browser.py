@@ -40,9 +40,9 @@ def driver(tmp_path):
 
         def listen():
             for line in process.stderr:
-                # Dask's own dashboard has a page of it, too.
-                if line.startswith("Dashboard: ") and "/dasktune" not in line:
-                    urls.append(line.split()[1])
+                # Dask's own dashboard has a page of it, too, and says so in another line.
+                if line.startswith("Dashboard with all figures: "):
+                    urls.append(line.split()[-1])
                     told.set()
 
         reader = threading.Thread(target=listen)

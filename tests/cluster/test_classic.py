@@ -43,7 +43,7 @@ def test_an_experiment_is_run_and_its_failures_are_gone_on_with(pair, tmp_path):
         "verbose": 0,
         "client": pair,
     }
-    with pytest.raises(tune.TuneError, match="1 trials have failed") as caught:
+    with pytest.raises(tune.TuneError, match="1 trial failed:") as caught:
         tune.run(Moody, **arguments)
     assert "in a bad mood" in str(caught.value)
     analysis = tune.run(Moody, **arguments, resume="AUTO", raise_on_failed_trial=False)

@@ -211,7 +211,8 @@ def test_whether_workers_are_reached_is_settled_when_the_first_one_comes(tmp_pat
 
 
 def test_an_address_where_nobody_listens_fails_soon_and_is_named() -> None:
-    with pytest.raises(ClusterError, match=r"no Dask scheduler answered at tcp://127\.0\.0\.1:9 "):
+    message = r"no Dask scheduler answered at tcp://127\.0\.0\.1:9 within 0.5 s \(connection refused"
+    with pytest.raises(ClusterError, match=message):
         connect("tcp://127.0.0.1:9", timeout_s=0.5)
 
 
@@ -220,6 +221,20 @@ def test_a_server_that_never_answers_fails_soon_and_is_named() -> None:
         mute = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(ClusterError, match=f"answered at {mute} within 0.5 s"):
             connect(mute, timeout_s=0.5)
+
+
+def test_the_port_of_a_dashboard_is_told_from_a_schedulers() -> None:
+    with LocalCluster(
+        n_workers=0, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0"
+    ) as cluster:
+        page = cluster.dashboard_link
+        port = re.findall(r":(\d+)/", page)[0]
+        with pytest.raises(
+            ClusterError, match=rf"a web server answers at tcp://127\.0\.0\.1:{port}, perhaps"
+        ):
+            connect(f"127.0.0.1:{port}", timeout_s=1)
+        with pytest.raises(ConfigError, match="the address of a page, such as Dask's dashboard"):
+            connect(page)
 
 
 def test_an_address_of_a_worker_is_told_from_a_schedulers(address: str) -> None:

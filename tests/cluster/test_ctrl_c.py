@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from dasktune.control.issuer import this_user
 from dasktune.errors import StorageError
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_writer import read_journal
@@ -153,6 +154,8 @@ def test_ctrl_c_ends_in_good_order_and_keeps_what_there_is(tmp_path: Path, isola
     assert sum(record.get("event") == "ResultReported" for record in records) >= 2
     final = {"TERMINATED", "ERROR"}
     assert not final & {record.get("status") for record in records}
+    by = [record["by"] for record in records if record.get("event") == "InterruptRequested"]
+    assert by == [f"{this_user()} (SIGINT)"]
 
 
 @pytest.mark.slow

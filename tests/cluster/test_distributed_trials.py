@@ -200,6 +200,38 @@ def test_ranks_are_laid_out_by_host(two_hosts: Fleet, tmp_path: Path) -> None:
     ]
 
 
+def fail_at_first(config: dict[str, Any]) -> None:
+    """Fail in the first run of the experiment, and describe the ranks in the second one."""
+    if not Path(config["place"], "mended").exists():
+        raise ValueError("not mended yet")
+    describe(config)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have one loopback address")
+def test_the_layout_of_a_trial_survives_its_driver(two_hosts: Fleet, tmp_path: Path) -> None:
+    trainable = tune.with_ranks(fail_at_first, 2, per_host=1, env={"MINE": "x"})
+    one = tune.Tuner(
+        trainable,
+        param_space={"place": str(tmp_path)},
+        run_config=run_config(tmp_path),
+        client=two_hosts.address,
+    )
+    assert "not mended yet" in only_error(one.fit())
+    (tmp_path / "mended").touch()
+    # A driver that dies may not have written a snapshot.
+    for snapshot in tmp_path.glob("run/**/*snapshot*"):
+        snapshot.unlink()
+    again = tune.Tuner.restore(tmp_path / "run", trainable, restart_errored=True, client=two_hosts.address)
+    assert statuses(again.fit()) == {"TERMINATED"}
+    seen = sorted(json.loads(line)["context"] for line in notes(tmp_path))
+    assert seen == [[0, 2, 0, 1, 0], [1, 2, 0, 1, 1]]
+    [*_, start] = journal(tmp_path, event="TrialStarted")
+    assert [worker.rpartition(":")[0] for worker, _ in start["ranks"]] in (
+        ["tcp://127.0.0.2", "tcp://127.0.0.3"],
+        ["tcp://127.0.0.3", "tcp://127.0.0.2"],
+    )
+
+
 def add_up(config: dict[str, Any]) -> None:
     """Add the ranks' numbers over sockets, through the rendezvous of the environment."""
     context = tune.get_context()
@@ -428,6 +460,44 @@ def test_a_signal_to_all_processes_of_a_job_fails_no_trial(cluster: LocalCluster
         (tmp_path / "stop").touch()
         assert statuses(future.result(timeout=120)) == {"TERMINATED"}
     assert len(restarts(tmp_path)) == 1
+
+
+def count_with_preload(config: dict[str, Any]) -> None:
+    """Note what has imported the module of `preload`, and count."""
+    import csv  # a module that nothing else here imports
+
+    note(Path(config["place"]), json.dumps([os.getppid(), csv.__name__]))
+    count(config)
+
+
+@pytest.mark.parametrize("how", ["rank", "server", pytest.param("worker", marks=pytest.mark.slow)])
+def test_no_forked_rank_survives(cluster: LocalCluster, tmp_path: Path, how: str) -> None:
+    options = {
+        "stop": StopAllAtOnce(tmp_path),
+        "failure_config": tune.FailureConfig(max_failures=0 if how == "worker" else 1),
+    }
+    trainable = tune.with_ranks(count_with_preload, 4, preload=["csv"])
+    with fitting(tuner(cluster, tmp_path, trainable, **options)) as future:
+        until(lambda: len(pids(tmp_path)) == 4 and len(journal(tmp_path, event="ResultReported")) > 3)
+        before = pids(tmp_path)
+        server = psutil.Process(before[0]).parent()
+        assert server is not None
+        # Both ranks of a worker are forks of one process.
+        assert len({psutil.Process(pid).ppid() for pid in before.values()}) == 2
+        killed = {"rank": before[0], "server": server.pid, "worker": server.ppid()}[how]
+        os.kill(killed, signal.SIGKILL)
+        until(lambda: all_gone(before))
+        until(lambda: len(pids(tmp_path)) == 4 and set(pids(tmp_path).values()).isdisjoint(before.values()))
+        (tmp_path / "stop").touch()
+        assert statuses(future.result(timeout=120)) == {"TERMINATED"}
+    assert len(journal(tmp_path, event="TrialFailed")) == (how != "worker")
+    steps_of_results(tmp_path)
+
+
+def test_modules_that_cannot_be_preloaded_are_named(cluster: LocalCluster, tmp_path: Path) -> None:
+    error = only_error(tuner(cluster, tmp_path, tune.with_ranks(count, 2, preload=["no_such_module"])).fit())
+    assert "the modules of preload (no_such_module) could not be imported" in error
+    assert "No module named 'no_such_module'" in error
 
 
 def end_early(config: dict[str, Any]) -> None:
@@ -728,8 +798,8 @@ def test_ranks_killed_at_any_moment_lose_no_recorded_step(cluster: LocalCluster,
 
 def hinder_kills(place: str) -> None:
     """Let no kill reach the ranks of a worker until there is a file, as if a disk hung."""
-    from dasktune.isolation import rank_group
     from dasktune.isolation.process import ChildProcess
+    from dasktune.isolation.ranks import rank_group
 
     rank_group._KILL_SECONDS = 0.1  # type: ignore[misc]
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +75,18 @@ def short(config: dict[str, Any]) -> None:
 
 
 def endless(
-    place: Path, address: str, name: str, *, cpus: int = 1, seconds: float = 0.1, **options: Any
+    place: Path,
+    address: str,
+    name: str,
+    *,
+    cpus: int = 1,
+    gpus: float = 0,
+    seconds: float = 0.1,
+    **options: Any,
 ) -> tune.Tuner:
     """Return an experiment that runs trials until there is a file "stop-<name>" or "stop"."""
     return tune.Tuner(
-        tune.with_resources(short, {"cpu": cpus}),
+        tune.with_resources(short, {"cpu": cpus, "gpu": gpus} if gpus else {"cpu": cpus}),
         param_space={"place": str(place), "name": name, "seconds": seconds, "x": tune.uniform(0, 1)},
         tune_config=tune.TuneConfig(num_samples=100_000),
         run_config=run_config(
@@ -171,9 +180,10 @@ def test_a_share_is_changed_while_the_experiments_run(
             since = len(notes(tmp_path)) + 30
             until(lambda: len(notes(tmp_path)) >= since + 150)
             counts = Counter(notes(tmp_path)[since:])
-            # Dask's priority of later tasks changes, too; Dask stores it negated.
+            # Dask's priority of later tasks changes, too; Dask stores it negated, and it is half a
+            # step above that of other tasks.
             heavy.runner.commands.set_share(priority=1).result(PATIENCE)
-            until(lambda: -1 in client.run_on_scheduler(priorities_of_leases))
+            until(lambda: -1.5 in client.run_on_scheduler(priorities_of_leases))
             (tmp_path / "stop-light").touch()
         (tmp_path / "stop-heavy").touch()
     assert 0.65 <= counts["heavy"] / counts.total() < 1, counts
@@ -212,6 +222,39 @@ def test_a_large_trial_begins_among_small_ones(client: Client, tmp_path: Path) -
         (tmp_path / "stop-small").touch()
 
 
+def devices_held(dask_scheduler: Any) -> list[dict[int, float]]:
+    """Return the parts of GPUs of each lease that a worker has granted."""
+    leases = dask_scheduler.plugins[PLUGIN_NAME].leases.values()
+    return [dict(lease.gpus) for held in leases for lease in held.values() if lease.gpus]
+
+
+def test_a_whole_gpu_becomes_free_among_halves(tmp_path: Path) -> None:
+    declared = {"CPU": 6, "GPU": 2}
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=6, resources=declared, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        stopping(tmp_path, "halves", "whole"),
+        fitting(endless(tmp_path, cluster.scheduler_address, "halves", gpus=0.5)),
+    ):
+        until(lambda: begun(tmp_path)["halves"] >= 8)
+        with fitting(endless(tmp_path, cluster.scheduler_address, "whole", gpus=1)):
+            seen: list[dict[int, float]] = []
+
+            def has_had_turns() -> bool:
+                seen.extend(client.run_on_scheduler(devices_held))
+                return begun(tmp_path)["whole"] >= 5
+
+            until(has_had_turns)
+            before = begun(tmp_path)["halves"]
+            until(lambda: begun(tmp_path)["halves"] >= before + 5)
+            for name in ("halves", "whole"):
+                (tmp_path / f"stop-{name}").touch()
+    # Each lease has one device, which the plan knows from the worker.
+    assert {tuple(parts.values()) for parts in seen} == {(0.5,), (1.0,)}
+
+
 def test_a_higher_priority_comes_first(client: Client, tmp_path: Path) -> None:
     address = client.scheduler.address
     with stopping(tmp_path, "low", "high"), fitting(endless(tmp_path, address, "low")):
@@ -226,6 +269,52 @@ def test_a_higher_priority_comes_first(client: Client, tmp_path: Path) -> None:
         until(lambda: begun(tmp_path)["low"] >= before + 5)
         (tmp_path / "stop-low").touch()
     assert counts["high"] > 0.8 * counts.total(), counts
+
+
+def timed(config: dict[str, Any]) -> None:
+    """Note the experiment's name, the worker's process, and from when until when it ran there."""
+    since = time.monotonic()
+    time.sleep(0.1)
+    note(Path(config["place"]), f"{config['name']} {os.getpid()} {since} {time.monotonic()}")
+    tune.report({"x": 1})
+
+
+def test_experiments_share_the_memory_that_their_trials_request(client: Client, tmp_path: Path) -> None:
+    """Two CPUs of each worker are enough for two trials, and its memory only for one."""
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    memory = int(0.6 * min(worker["memory_limit"] for worker in workers))
+
+    def tuner(name: str) -> tune.Tuner:
+        return tune.Tuner(
+            tune.with_resources(timed, {"cpu": 1, "memory": memory}),
+            param_space={"place": str(tmp_path), "name": name},
+            tune_config=tune.TuneConfig(num_samples=100_000),
+            run_config=run_config(
+                tmp_path,
+                name,
+                stop=WhenThereIsAFile(tmp_path / f"stop-{name}"),
+                isolation="thread",
+                dashboard=False,
+            ),
+            client=client.scheduler.address,
+        )
+
+    def ran() -> list[list[str]]:
+        return [line.split() for line in notes(tmp_path)]
+
+    with stopping(tmp_path, "first", "second"), fitting(tuner("first")):
+        until(lambda: len(ran()) >= 3)
+        with fitting(tuner("second")):
+            until(lambda: Counter(line[0] for line in ran())["second"] >= 8)
+            for name in ("first", "second"):
+                (tmp_path / f"stop-{name}").touch()
+    by_worker: dict[str, list[tuple[float, float]]] = {}
+    for _, worker, since, end in ran():
+        by_worker.setdefault(worker, []).append((float(since), float(end)))
+    assert len(by_worker) == 2
+    for spans in by_worker.values():
+        spans.sort()
+        assert all(end <= since for (_, end), (since, _) in pairwise(spans))
 
 
 def test_the_share_of_a_killed_driver_is_used_again(client: Client, tmp_path: Path) -> None:

@@ -146,7 +146,8 @@ def test_the_end_of_a_runner_leaves_the_experiment_in_the_queue_and_cancel_ends_
         runner.close()
     assert experiment.wait() == "cancelled"
     [stop] = journal(tmp_path / "results", "run", event="StopRequested")
-    assert stop["by"] == f"{this_user()} (queue)"
+    [end] = journal(tmp_path / "results", "run", event="InterruptRequested")
+    assert stop["by"] == end["by"] == f"{this_user()} (queue)"
     assert histories(experiment.result()) == [[1, 2]]
 
 

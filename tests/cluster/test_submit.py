@@ -138,8 +138,8 @@ def test_an_experiment_is_stopped_or_interrupted_from_afar(tmp_path: Path, pair:
         with experiment, tune.attach(name, client=pair) as other:
             other.stop() if name == "stopped" else other.interrupt()
             results = experiment.result(timeout=90)
-            by = [one["by"] for one in journal(tmp_path, name, event="StopRequested")]
-            assert by == ([f"{this_user()} (Dask)"] if name == "stopped" else [])
+            event = "StopRequested" if name == "stopped" else "InterruptRequested"
+            assert [one["by"] for one in journal(tmp_path, name, event=event)] == [f"{this_user()} (Dask)"]
             assert statuses(results) <= ({"TERMINATED"} if name == "stopped" else {"PENDING", "RUNNING"})
             again = run_config(tmp_path / "b", name, if_exists="error")
             with pytest.raises(ConfigError, match="name must be new to the cluster"):

@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
+PAGES = (
+    "README.md",
+    *(
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "docs").rglob("*.md"))
+        if path.relative_to(ROOT).parts[1] not in ("_build", "generated")
+    ),
+)
 
 
 def blocks(page: str) -> list[str]:

@@ -126,6 +126,68 @@ def test_boosted_trees_are_tuned_and_the_best_model_is_read_back(package, tmp_pa
     assert re.search(r"Early stopping saved [1-9]\d?% of the work", done.stdout)
 
 
+@pytest.mark.slow
+def test_a_network_of_pytorch_learns_digits_and_is_loaded_from_its_checkpoint(tmp_path):
+    pytest.importorskip("torch")
+    done = run_example("09_pytorch_images.py", "--num-samples=6", f"--storage-path={tmp_path}")
+    accuracy = re.search(r"has never seen: ([\d.]+)%", done.stdout)
+    assert accuracy is not None
+    # Guessing would be right in 10 % of the cases.
+    assert float(accuracy[1]) > 80
+    assert re.search(r"Early stopping saved [1-9]\d?% of the work", done.stdout)
+
+
+@pytest.mark.slow
+def test_a_pipeline_is_tuned_on_a_dask_data_frame():
+    pytest.importorskip("pyarrow")
+    done = run_example("10_dask_data_frame.py", "--num-candidates=6")
+    accuracy = re.search(r"Accuracy on two other months: ([\d.]+)%", done.stdout)
+    assert accuracy is not None
+    # Always the more frequent answer would be right in less than 60 % of the cases.
+    assert float(accuracy[1]) > 75
+    counted = re.search(r"(\d+) steps instead of 54", done.stdout)
+    assert counted is not None
+    assert int(counted[1]) < 54
+    assert "2 parts" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_population_learns_to_balance_a_pole_with_changing_rates(tmp_path):
+    done = run_example("11_population_agent.py", f"--storage-path={tmp_path}")
+    medians = {
+        name: float(steps)
+        for name, steps in re.findall(r"^(with PBT|fixed) +an agent balances +([\d.]+) of", done.stdout, re.M)
+    }
+    # Half of the fixed agents have a rate with which they learn nothing.
+    assert medians["with PBT"] > medians["fixed"]
+    assert medians["with PBT"] > 100
+    assert re.search(r"learning rates of the best agent: [\d.e-]+ > ", done.stdout)
+
+
+@pytest.mark.slow
+def test_two_objectives_have_a_front_from_small_to_accurate_networks(tmp_path):
+    done = run_example("12_pareto_front.py", "--num-samples=20", f"--storage-path={tmp_path}")
+    rows = re.findall(r"^ +(\d+) +([\d.]+)% +\d+ +\d+ +[12]$", done.stdout, re.MULTILINE)
+    assert len(rows) > 2
+    errors = [float(error) for _, error in rows]
+    # A larger network is on the front only if it has fewer errors.
+    assert errors == sorted(errors, reverse=True)
+    assert [int(weights) for weights, _ in rows] == sorted(int(weights) for weights, _ in rows)
+    assert errors[-1] < 15
+    assert re.search(r"Early stopping saved [1-9]\d?% of the work", done.stdout)
+
+
+@pytest.mark.slow
+def test_a_shop_orders_better_than_a_person(tmp_path):
+    done = run_example("13_simulated_shop.py", "--num-samples=30", f"--storage-path={tmp_path}")
+    best = re.search(r"A day costs ([\d.]+) with it", done.stdout)
+    person = re.search(r"left, a day costs ([\d.]+)\.", done.stdout)
+    assert best is not None
+    assert person is not None
+    assert float(best[1]) < float(person[1])
+    assert re.search(r"Early stopping saved [1-9]\d?% of the work", done.stdout)
+
+
 def test_without_its_packages_the_example_of_boosting_says_what_to_install():
     # Stands in the way of whatever is installed.
     code = (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +65,9 @@ def test_the_tutorial_leads_from_a_loop_to_a_tuned_model(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_quickstart_runs_as_it_stands(tmp_path, monkeypatch):
+def test_the_examples_of_all_features_run_as_they_stand(tmp_path, monkeypatch):
     told = run_page(
-        "quickstart.md",
+        "features.md",
         tmp_path,
         monkeypatch,
         last="print('BEST', best.metrics['loss'], len(analysis.trials), len(results))",
@@ -73,6 +75,53 @@ def test_the_quickstart_runs_as_it_stands(tmp_path, monkeypatch):
     found = re.search(r"BEST ([\d.e-]+) 20 100", told)
     assert found is not None
     assert float(found[1]) < 1.0
+
+
+#: What the code of a page prints.
+PRINTED = {
+    "index.md": r"\{'lr': 0\.\d+\}",
+    "quickstart.md": r"\{'lr': 0\.\d+\}",
+    "choosing.md": r"none +loss [\d.]+ by 2700 epochs\nASHA +loss [\d.]+ by [3-9]\d\d epochs\nmedian +loss",
+    "early-stopping-savings.md": r"None: 16200 epochs, 4050 h .*ASHAScheduler\(max_t=81.*: 1?\d\d\d epochs",
+    "from-optuna.md": r"\{'kind': '(sgd|adam)', 'rate': [\d.]+.*\} 0\.\d+",
+    "from-dask-ml.md": r"'alpha': .*'penalty': 'l[12]'\} 0\.[89].*dask\.array<",
+    "large-data.md": r"0\.000\d{3}\n.*0\.000\d{3}\n",
+    "many-gpus.md": r"one for each trial:  .*'0'.*'1'.*half of one: .*two for each trial:  .*'0,1'",
+    "shared-cluster.md": r"mine 20 0\n.*urgent 20 0\n.*later 20 0\n",
+    "faq.md": r"\{'x': 0\.\d+\} .*dasktune_results/questions",
+    "troubleshooting.md": r"TERMINATED.*ERROR.*ValueError: x must be at most 2, got 3\n.*\n0\n",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", PRINTED)
+def test_the_code_of_a_page_runs_and_prints_what_it_says(page, tmp_path, monkeypatch):
+    if page == "from-optuna.md":
+        pytest.importorskip("optuna")
+    printed = run_page(page, tmp_path, monkeypatch, last="")
+    assert re.search(PRINTED[page], printed, re.DOTALL), printed
+
+
+def test_the_messages_on_the_page_of_failures_are_those_of_the_code():
+    page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    messages = re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(messages) > 20
+    code = " ".join(texts_of_the_code())
+    for message in messages:
+        # What differs from case to case is an ellipsis.
+        parts = [part.strip(" .,;:()") for part in " ".join(message.split()).split("…")]
+        parts = [part for part in parts if len(part) > 3]
+        assert parts
+        assert [part for part in parts if part not in code] == []
+
+
+def texts_of_the_code() -> Iterator[str]:
+    """Yield the texts in dasktune's code; what is filled in is left out."""
+    for path in (DOCS.parent / "dasktune").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield from re.split(r"%[sdg]|%\.\d[fg]|\{\w*\}", node.value)
 
 
 @pytest.mark.filterwarnings("error")
@@ -101,3 +150,15 @@ def test_the_page_on_distributed_trials_runs(tmp_path, monkeypatch):
     assert found is not None
     # The optimum is the mean over both shards: a rank alone would end at 3 or 5.
     assert float(found[1]) < 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_page_on_the_costs_of_early_stopping_runs(tmp_path, monkeypatch):
+    last = "print('TEST', what_if.num_curves, what_if.recommended.iterations.value)"
+    told = run_page("whatif.md", tmp_path, monkeypatch, last=last)
+    assert "40 full curves of up to 27 iterations" in told
+    found = re.search(r"TEST 40 ([\d.]+)", told)
+    assert found is not None
+    # The losses fall steadily, so some scheduler saves something.
+    assert float(found[1]) < 0.9

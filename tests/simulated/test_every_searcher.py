@@ -12,6 +12,7 @@ from dasktune.search import (
     AxSearch,
     BayesOptSearch,
     ConcurrencyLimiter,
+    GaussianProcessSearch,
     HyperOptSearch,
     OptunaSearch,
     QuasiRandomSearch,
@@ -51,6 +52,7 @@ SEARCHERS = {
     "quasi-random": needing("scipy", QuasiRandomSearch),
     "bohb": TuneBOHB,
     "warm-start": needing("sklearn", warm),
+    "gp": needing("scipy", GaussianProcessSearch, n_initial_points=6),
     "optuna": needing("optuna", OptunaSearch),
     "hyperopt": needing("hyperopt", HyperOptSearch, n_initial_points=6),
     "bayesopt": needing("bayes_opt", BayesOptSearch, random_search_steps=6),
@@ -138,9 +140,9 @@ def test_a_choice_of_one_is_no_obstacle_beside_something_to_search(name):
 @each
 @pytest.mark.parametrize("mode", ["min", "max"])
 def test_a_value_that_is_undefined_is_as_good_as_none(name, mode):
-    if name in ("bohb", "limiter", "repeater", "warm-start"):
-        # At its budget it is a bad one, and a failure is bad at all budgets; see its own tests.
-        pytest.skip("BOHB knows when a trial came to nothing")
+    if name in ("bohb", "gp", "limiter", "repeater", "warm-start"):
+        # At its budget it is a bad one, and a failure is bad elsewhere; see their own tests.
+        pytest.skip("BOHB, the Gaussian process and WarmStart know when a trial came to nothing")
 
     def lived(undefined, error):
         search, configs = set_up(SEARCHERS[name](), mode=mode), []

@@ -91,6 +91,7 @@ SCHEDULERS = {
     "soft-median": lambda: MedianStoppingRule(
         time_attr="training_iteration", grace_period=3, hard_stop=False
     ),
+    "median-at-rungs": lambda: MedianStoppingRule(time_attr="training_iteration", check_at=[2, 4]),
     "function": lambda: FunctionScheduler(better_half),
     "resizing": ResourceChangingScheduler,
     "resizing-halving": lambda: ResourceChangingScheduler(

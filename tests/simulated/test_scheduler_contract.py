@@ -107,6 +107,20 @@ class TestMedianStoppingThatPauses(SchedulerContract):
         )
 
 
+class TestMedianStoppingAtMilestones(SchedulerContract):
+    def make_scheduler(self):
+        return MedianStoppingRule(time_attr="training_iteration", check_at=[2, 4], mean_start=1)
+
+
+class TestMedianStoppingAtRungs(SchedulerContract):
+    metric, mode = "accuracy", "max"
+
+    def make_scheduler(self):
+        return MedianStoppingRule(
+            time_attr="training_iteration", grace_period=1, reduction_factor=2, hard_stop=False
+        )
+
+
 def first_half(history):
     return dict.fromkeys(list(history)[: len(history) // 2], 3)
 

@@ -18,6 +18,7 @@ from dasktune.search import (
     BasicVariantGenerator,
     BayesOptSearch,
     ConcurrencyLimiter,
+    GaussianProcessSearch,
     HyperOptSearch,
     OptunaSearch,
     QuasiRandomSearch,
@@ -203,6 +204,26 @@ class TestWarmStartWithALimitAndConditions(SearcherContract):
 
     def make_searcher(self):
         return deepcopy(warm_start(limited=True))
+
+
+class TestGaussianProcess(SearcherContract):
+    # The last ones have a model; so few, because each takes some milliseconds.
+    num_samples = 14
+    points_to_evaluate = PRESETS
+
+    def make_searcher(self):
+        return GaussianProcessSearch(points_to_evaluate=PRESETS, n_initial_points=5, max_observations=9)
+
+
+class TestGaussianProcessWithConditions(SearcherContract):
+    num_samples = 12
+    metric, mode = "accuracy", "max"
+    space = OWN
+
+    def make_searcher(self):
+        inner = {"beta": uniform(0, 1), "width": randint(1, 9)}
+        space = {"lr": loguniform(1e-4, 1), "kind": choice(["plain", inner])}
+        return GaussianProcessSearch(space, n_initial_points=4)
 
 
 class TestHyperopt(SearcherContract):

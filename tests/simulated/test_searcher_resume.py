@@ -1,6 +1,6 @@
 """A search that was cut off goes on as if it had not been, with trials under way.
 
-What this shows for each searcher is what the table in docs/search.md says of it.
+What this shows for each searcher is what the table in docs/searchers.md says of it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dasktune.search import (
     BasicVariantGenerator,
     BayesOptSearch,
     ConcurrencyLimiter,
+    GaussianProcessSearch,
     HyperOptSearch,
     OptunaSearch,
     QuasiRandomSearch,
@@ -57,6 +58,7 @@ MAKERS = {
     "halton": lambda: QuasiRandomSearch(method="halton"),
     "bohb": TuneBOHB,
     "warm-start": needing("sklearn", lambda: WarmStart([EARLIER])),
+    "gp": needing("scipy", lambda: GaussianProcessSearch(n_initial_points=6)),
     "optuna": needing("optuna", OptunaSearch),
     "optuna-tpe": lambda: sampler("TPESampler", n_startup_trials=5),
     "optuna-cma": needing("cmaes", lambda: sampler("CmaEsSampler", n_startup_trials=3)),

@@ -122,7 +122,7 @@ def makefile() -> str:
 
 
 def test_every_make_command_of_a_page_is_a_target_that_make_help_explains():
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     named = {name for page in pages for name in re.findall(r"(?:`| {4})make ([a-z][a-z-]+)", text_of(page))}
     targets = set(re.findall(r"^([a-z][a-z-]+):", makefile(), re.MULTILINE))
     explained = set(re.findall(r"^#   make ([a-z-]+)", makefile(), re.MULTILINE))

@@ -6,10 +6,9 @@ import argparse
 from collections.abc import Iterator
 
 from dasktune.cli.arguments import add_experiment, add_storage_options, storage_of
-from dasktune.cli.experiment_overview import read_experiment
+from dasktune.cli.experiment_overview import find_trial, read_experiment
 from dasktune.cli.output import write
 from dasktune.dashboard.model.trial_projection import TrialProjection
-from dasktune.errors import ConfigError
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
 from dasktune.text.formatting import one_line, printable_lines
@@ -37,10 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         failed = [trial for trial in projection.trials if trial.status == "ERROR" or trial.failures]
         write("\n\n".join(map(_last_failure, failed)) or "no trial failed")
         return 0
-    trial = projection.find(arguments.trial)
-    if trial is None:
-        some = ", ".join(one.trial_id for one in projection.trials[:5])
-        raise ConfigError(f"TRIAL must be one of {some}, ..., got {arguments.trial!r}")
+    trial = find_trial(projection, arguments.trial)
     write(_all_failures(storage, trial) or f"trial {one_line(trial.trial_id)} has not failed")
     return 0
 

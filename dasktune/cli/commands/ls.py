@@ -12,6 +12,7 @@ from dasktune.cli.experiment_overview import Overview, experiments_below, read_e
 from dasktune.cli.output import terminal_width, write, write_csv, write_json
 from dasktune.config import DEFAULT_STORAGE_PATH
 from dasktune.errors import TuneError, check
+from dasktune.placement import amounts_text
 from dasktune.storage.fs.storage import Storage
 from dasktune.text.formatting import format_counts, format_duration, format_value, one_line
 from dasktune.text.text_table import table_text
@@ -103,14 +104,13 @@ def _list_cluster(arguments: argparse.Namespace) -> int:
 
 
 def _share_row(one: Mapping[str, Any], totals: Mapping[str, float]) -> list[Any]:
-    held = (f"{amount:g} of {totals.get(kind, 0.0):g} {kind}" for kind, amount in one["held"].items())
     since = None if one["waiting_s"] is None else format_duration(one["waiting_s"])
     due = None if one["due"] is None else f"{one['due']:.0%}"
     return [
         one["name"],
         f"{one['weight']:g}",
         f"{one['priority']:g}",
-        ", ".join(held) or "nothing",
+        amounts_text(one["held"], totals),
         f"{one['share']:.0%}",
         due,
         str(one["waiting"]),

@@ -1,10 +1,11 @@
-"""``dasktune queue``: list, run and cancel experiments that wait in a queue."""
+"""``dasktune queue``: list, run, cancel and remove experiments in a queue."""
 
 from __future__ import annotations
 
 import argparse
 import logging
 import time
+from math import inf, nan
 from typing import Any, Final
 
 from dasktune.cli.arguments import add_address, add_format, add_storage_options, storage_options
@@ -13,7 +14,7 @@ from dasktune.control.issuer import this_user
 from dasktune.errors import check, without_passwords
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.queue.experiment_queue import RETRY_SECONDS, ExperimentQueue
-from dasktune.storage.queue.queue_state import QueueState, QueueStatus, start_order
+from dasktune.storage.queue.queue_state import OVER, QueueState, QueueStatus, start_order
 from dasktune.text.formatting import format_duration, one_line
 from dasktune.text.text_table import table_text
 
@@ -21,13 +22,21 @@ __all__ = ["add_arguments", "run"]
 
 _EPILOG: Final = """\
 Actions: 'ls' lists the experiments in the order in which they were submitted,
-'run' starts their drivers until Ctrl-C, and 'cancel' takes ENTRY out of the
-queue, or stops it if it is running. 'run' unpickles what is in the queue.
+'run' starts their drivers until Ctrl-C, 'cancel' takes ENTRY out of the queue,
+or stops it if it is running, and 'prune' removes those that are over; their
+results stay. 'run' unpickles what is in the queue.
 
 Example: run two experiments at a time on a cluster
 
   dasktune queue run s3://bucket/queue --address tcp://host:8786 --limit 2
+
+Example: remove what has finished more than a week ago
+
+  dasktune queue prune /shared/queue --older-than 7d --state finished
 """
+
+#: Seconds of the units of a duration.
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 #: The columns of CSV, which are the names in JSON.
 _COLUMNS: Final = (
@@ -41,7 +50,7 @@ _HEAD: Final = ("id", "name", "state", "place", "priority", "weight", "waiting",
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""
     parser.epilog = _EPILOG
-    parser.add_argument("action", choices=("ls", "run", "cancel"), help="what to do")
+    parser.add_argument("action", choices=("ls", "run", "cancel", "prune"), help="what to do")
     parser.add_argument("queue", metavar="QUEUE", help="the directory or URL of the queue")
     parser.add_argument(
         "entry", metavar="ENTRY", nargs="?", help="for 'cancel': the ID or the name of an experiment"
@@ -57,12 +66,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--until-empty", action="store_true", help="for 'run': end when all experiments are over"
     )
+    parser.add_argument(
+        "--older-than",
+        type=_duration,
+        metavar="TIME",
+        help="for 'prune': the least time since the end, such as 90s, 12h or 7d (default: none, give it)",
+    )
+    parser.add_argument(
+        "--state",
+        action="append",
+        choices=[state.value for state in OVER],
+        help="for 'prune': remove experiments in this state; may be repeated (default: all three)",
+    )
     add_format(parser, "table", "csv", "json")
     add_storage_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List, run or cancel experiments."""
+    """List, run, cancel or remove experiments."""
     storage = Storage(arguments.queue, storage_options(arguments)).with_retry(RETRY_SECONDS)
     check(arguments.limit >= 1, "--limit", "at least 1", arguments.limit)
     if arguments.action == "cancel":
@@ -71,7 +92,30 @@ def run(arguments: argparse.Namespace) -> int:
     check(arguments.entry is None, "ENTRY", f"left out with {arguments.action}", arguments.entry)
     if arguments.action == "run":
         return _run(storage, arguments)
+    if arguments.action == "prune":
+        check(arguments.older_than is not None, "--older-than", "given with prune", arguments.older_than)
+        return _prune(ExperimentQueue(storage), arguments.older_than, arguments.state)
     return _list(ExperimentQueue(storage), arguments.format)
+
+
+def _duration(text: str) -> float:
+    """Return the seconds of a duration such as ``7d``."""
+    try:
+        seconds = float(text[:-1]) * _UNITS[text[-1:]]
+    except (ValueError, KeyError):
+        seconds = nan
+    if not 0 <= seconds < inf:
+        raise argparse.ArgumentTypeError(f"must be a number with s, m, h or d, such as 7d, got {text!r}")
+    return seconds
+
+
+def _prune(queue: ExperimentQueue, older_than_s: float, states: list[str] | None) -> int:
+    removed = queue.prune(older_than_s=older_than_s, states=[*map(QueueState, states)] if states else OVER)
+    for one in removed:
+        write(f"{one_line(one.name)} ({one.entry_id}) is removed; it had {one.state.value}")
+    if not removed:
+        write("nothing to remove")
+    return 0
 
 
 def _cancel(queue: ExperimentQueue, entry: str) -> int:

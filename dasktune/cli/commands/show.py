@@ -1,4 +1,4 @@
-"""``dasktune show``: an overview of one experiment."""
+"""``dasktune show``: an overview of one experiment, or of one of its trials."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from dasktune.cli.arguments import add_experiment, add_format, add_storage_options, storage_of
 from dasktune.cli.command_log import CommandLog
-from dasktune.cli.experiment_overview import Overview, read_experiment
+from dasktune.cli.experiment_overview import Overview, find_trial, read_experiment
 from dasktune.cli.output import terminal_width, write, write_json
+from dasktune.cli.trial_overview import trial_facts, trial_text
 from dasktune.config import RunConfig, TuneConfig
 from dasktune.errors import StorageError, without_passwords
 from dasktune.storage.experiment.tuner_json import TunerFile
@@ -34,15 +35,27 @@ _SHOWN_ELSEWHERE: Final = frozenset({"param_space", "tune_config.metric", "tune_
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""
     add_experiment(parser)
+    parser.add_argument(
+        "trial",
+        nargs="?",
+        metavar="TRIAL",
+        help="the ID of a trial: show its state, its last result and its ranks (default: the experiment)",
+    )
     add_format(parser, "text", "json")
     add_storage_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show the experiment."""
+    """Show the experiment or the trial."""
     log = CommandLog()
     overview = read_experiment(storage_of(arguments), watch=log.apply)
-    if arguments.format == "json":
+    if arguments.trial is not None:
+        trial = find_trial(overview.projection, arguments.trial)
+        if arguments.format == "json":
+            write_json(trial_facts(trial, overview))
+        else:
+            write(trial_text(trial, overview, terminal_width()))
+    elif arguments.format == "json":
         write_json({**_facts(overview), "commands": log.rows})
     else:
         write("\n\n".join(_parts(overview, log)))
@@ -52,7 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _parts(overview: Overview, log: CommandLog) -> Iterator[str]:
     projection = overview.projection
     yield fields_text(_header(overview))
-    yield f"Settings\n{_indented(fields_text(_settings(overview)))}"
+    settings = {"scheduler": "FIFOScheduler, the default", **_settings(overview)}
+    yield f"Settings\n{_indented(fields_text(settings))}"
     best = projection.best
     if best is not None:
         iteration, value = best.best[0]
@@ -104,7 +118,7 @@ def _header(overview: Overview) -> dict[str, object]:
 
 
 def _settings(overview: Overview) -> dict[str, Any]:
-    """Return the settings that differ from their defaults, with classes instead of objects."""
+    """Return the settings that differ from their defaults, with texts or classes for objects."""
     try:
         entries = TunerFile.read(overview.storage).entries
     except StorageError:  # the driver died before it wrote the file, or the file is unreadable
@@ -132,6 +146,8 @@ def _setting(entry: Mapping[str, Any]) -> Any:
         value = entry["value"]
         return without_passwords(value) if isinstance(value, str) else value
     lost = " (could not be stored)" if "lost" in entry else ""
+    if isinstance(entry.get("text"), str):
+        return without_passwords(entry["text"]) + lost
     return f"<{entry.get('type', 'object')}>{lost}"
 
 

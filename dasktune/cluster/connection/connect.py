@@ -18,12 +18,14 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 import dask
 from distributed import Client, Security, Status, default_client, get_worker
+from distributed.comm import get_address_host_port
 from distributed.core import rpc
 from distributed.utils import import_term
 
@@ -44,6 +46,9 @@ _FIRST_ANSWER: Final = 10.0
 #: Seconds within which a worker must answer to count as reachable.
 _DIRECT_PROBE: Final = 3.0
 
+#: Seconds in which a web server must answer, once no scheduler has.
+_HTTP_PROBE: Final = 2.0
+
 #: Seconds that closing the client or the cluster may take.
 _CLOSE: Final = 10.0
 
@@ -56,6 +61,15 @@ _LOOPBACK: Final = "127.0.0.1"
 _FORMS: Final = (
     "a distributed.Client, a cluster object, an address such as 'tcp://host:8786', "
     "the path of a scheduler file, or None"
+)
+
+#: Dask waits for a scheduler that may be starting, and then tells of the time only.
+_REFUSED: Final = "connection refused: no program listens at this port"
+
+#: Where the address of a scheduler is found.
+_SCHEDULER_PORT: Final = (
+    "The scheduler prints its own address when it starts, such as tcp://host:8786, and the page `Info` "
+    "of its dashboard has it as well."
 )
 
 #: Ctrl-C reaches every process of the terminal. Workers ignore it and the driver handles it: a
@@ -292,6 +306,13 @@ def _of_cluster(cluster: Any) -> _Target:
 
 
 def _of_text(text: str) -> _Target:
+    check(
+        not text.lower().startswith(("http://", "https://")),
+        "client",
+        "the address of a Dask scheduler, such as tcp://host:8786",
+        text,
+        f"That is the address of a page, such as Dask's dashboard. {_SCHEDULER_PORT}",
+    )
     if "://" in text:
         return _Target(address=text, security=_default_security(text))
     path = Path(text)
@@ -363,10 +384,44 @@ async def _check_answers(target: _Target, timeout: float) -> None:
         raise
     # A server that is no Dask scheduler may make Dask raise any exception, even a MemoryError.
     except Exception as exc:
-        raise ClusterError(_unreachable(target.address, timeout, exc)) from exc
+        found = await _who_answers(target.address, min(_HTTP_PROBE, timeout))
+        if found is _Answer.WEB_SERVER:
+            raise ClusterError(
+                f"a web server answers at {target.address}, perhaps Dask's dashboard, and no scheduler. "
+                f"{_SCHEDULER_PORT}"
+            ) from exc
+        reason = ConnectionRefusedError(_REFUSED) if found is _Answer.REFUSED else exc
+        raise ClusterError(_unreachable(target.address, timeout, reason)) from exc
     finally:
         if scheduler is not None:
             await scheduler.close_rpc()
+
+
+class _Answer(Enum):
+    """What answers where no scheduler does."""
+
+    WEB_SERVER = "web server"
+    REFUSED = "refused"
+    OTHER = "other"
+
+
+async def _who_answers(address: str, timeout: float) -> _Answer:
+    """Return what answers at an address; a dashboard has a port near the scheduler's."""
+    writer = None
+    try:
+        opened = asyncio.open_connection(*get_address_host_port(address))
+        reader, writer = await asyncio.wait_for(opened, timeout)
+        # The request of an unknown page, so that no page is built.
+        writer.write(b"HEAD /dasktune-probe HTTP/1.0\r\n\r\n")
+        begin = await asyncio.wait_for(reader.readexactly(5), timeout)
+        return _Answer.WEB_SERVER if begin == b"HTTP/" else _Answer.OTHER
+    except ConnectionRefusedError:
+        return _Answer.REFUSED
+    except (OSError, EOFError, ValueError, asyncio.TimeoutError):
+        return _Answer.OTHER
+    finally:
+        if writer is not None:
+            writer.close()
 
 
 def _security(given: Any) -> Any:

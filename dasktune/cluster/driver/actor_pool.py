@@ -30,6 +30,10 @@ logger = logging.getLogger(__name__)
 _MAX_OPENING = 32
 
 
+#: Seconds that a lease that overtakes tasks may wait until one of these tasks has ended.
+_LONGEST_TASK = 3600.0
+
+
 class WorkerSlow(Exception):
     """A worker that was not marked lost has missed a deadline.
 
@@ -156,10 +160,19 @@ class ActorPool:
         """Whether an actor can run a trial at once."""
         return actor.is_open and (actor.lease is not None or not self._leases)
 
-    async def make_ready(self, actor: ActorHandle, placement: Placement) -> None:
+    async def make_ready(self, actor: ActorHandle, placement: Placement, *, overtakes: bool = False) -> None:
         """Acquire the leases on all workers, send the large objects, and create the actor.
 
         The actor may be closed at each ``await``; see :meth:`ActorHandle.close`.
+
+        Parameters
+        ----------
+        actor : ActorHandle
+            The actor.
+        placement : Placement
+            Where it goes.
+        overtakes : bool, default=False
+            Whether the leases overtake tasks of other programs, and so wait until one has ended.
 
         Raises
         ------
@@ -183,7 +196,7 @@ class ActorPool:
                 # Another start has missed the longest deadline while this one waited for its turn.
                 raise WorkerSlow(f"{actor.address} could not start the trial before", pause_s)
             try:
-                await self._prepare(actor, placement, attempt.factor)
+                await self._prepare(actor, placement, attempt.factor, overtakes=overtakes)
             except LeaseFailed as failure:
                 # It is retried without a charge in any case: whether another client holds the
                 # resources or the worker is slow is not known.
@@ -197,10 +210,12 @@ class ActorPool:
                 raise WorkerSlow(str(failure), pause_s) from failure
             self._pacer.on_started(attempt)
 
-    async def _prepare(self, actor: ActorHandle, placement: Placement, factor: float) -> None:
+    async def _prepare(
+        self, actor: ActorHandle, placement: Placement, factor: float, *, overtakes: bool
+    ) -> None:
         """Acquire the leases, send the objects, and create the actor, each with its deadline."""
         if self._leases and actor.lease is None:
-            await self._acquire_leases(actor, placement)
+            await self._acquire_leases(actor, placement, overtakes=overtakes)
         actor.check_not_closed()
         for address in placement.addresses if self._distributed else (actor.address,):
             await self._objects.ensure_on(address, factor)
@@ -257,7 +272,7 @@ class ActorPool:
         if lease is not None:
             lease.grant(devices)
 
-    async def _acquire_leases(self, actor: ActorHandle, placement: Placement) -> None:
+    async def _acquire_leases(self, actor: ActorHandle, placement: Placement, *, overtakes: bool) -> None:
         """Acquire all of a placement's leases or none."""
         leases = [
             ResourceLease(
@@ -267,7 +282,9 @@ class ActorPool:
                 placement.claim_on(address),
                 home=actor.address,
                 priority=self.priority,
-                timeout_s=self._pacer.factor(address) * self._limits.lease_timeout,
+                timeout_s=_LONGEST_TASK
+                if overtakes
+                else self._pacer.factor(address) * self._limits.lease_timeout,
             )
             # Sorted, so that every driver acquires leases in the same order. Otherwise two drivers
             # could each hold a lease that the other driver waits for.

@@ -32,6 +32,7 @@ from dasktune.cluster.connection.connect import Connection
 from dasktune.cluster.connection.loop_calls import LoopCallQueue
 from dasktune.cluster.driver.dispatcher import DispatcherSettings, TrialDispatcher
 from dasktune.cluster.driver.reservations import Reservations
+from dasktune.cluster.driver.task_queues import TaskQueues
 from dasktune.cluster.driver.trial_run import TrialRun
 from dasktune.cluster.driver.yielding import YieldChooser
 from dasktune.cluster.membership.ping import Pinger
@@ -173,6 +174,7 @@ class DaskTrialExecutor:
         self._dispatcher = self._new_dispatcher(payload)
         self._share = self._new_share()
         self._yielding = YieldChooser(settings.yields_after, can_save=settings.can_save)
+        self._task_queues = TaskQueues()
         self._pinger = Pinger(connection.client)
         self._monitor = self._new_monitor(scheduler_wait)
         self._monitor_task: asyncio.Task[None] | None = None
@@ -485,7 +487,13 @@ class DaskTrialExecutor:
 
     def _on_workers(self, workers: Mapping[str, WorkerCapacity]) -> None:
         self._warn_of_paused(workers)
-        admitted = self._admit(workers)
+        # Without leases a trial would not wait for the tasks that it overtakes.
+        request = self._waiting[0] if self._settings.leases else None
+        now = asyncio.get_running_loop().time()
+        allowed = self._admit(workers)
+        admitted = self._reservations.with_ledger(
+            lambda ledger, _: self._task_queues.limit(allowed, request, ledger, now)
+        )
         self._dispatcher.memory.update_workers(admitted)
         for address in self._reservations.update(admitted):
             self._dispatcher.mark_lost(address, f"worker {address} left the cluster")
@@ -496,9 +504,11 @@ class DaskTrialExecutor:
         self._dispatcher.trim_idle()
         self._dropped.check(asyncio.get_running_loop().time())
         self._show_demand()
+        self._share.warn_of_undeclared(admitted.values())
         self._report_capacity()
-        if self._share.others and self._waiting[0] is not None:
-            # There may be room now that was another experiment's.
+        overtakes = any(worker.overtakable for worker in admitted.values())
+        if (self._share.others or overtakes) and self._waiting[0] is not None:
+            # There may be room now that was another experiment's, or that tasks have booked.
             self.wake()
         self._yield_trials()
         if any(worker.status == "unchecked" for worker in admitted.values()):
@@ -563,8 +573,8 @@ class DaskTrialExecutor:
 
     def _waiting_trials(self, ledger: Ledger, _: int) -> WaitingTrials:
         request, count = self._waiting
-        kinds = {kind for worker in ledger.workers.values() for kind in worker.resources}
-        return WaitingTrials(request=request, number=count, kinds=kinds, closed=ledger.closed)
+        kinds = {"memory", *(kind for worker in ledger.workers.values() for kind in worker.resources)}
+        return WaitingTrials(request=request, number=count, kinds=kinds, closed=ledger.closed_for(request))
 
     def _report_capacity(self) -> None:
         """Report the workers' resources if they have changed.

@@ -131,6 +131,7 @@ class Reservations:
             resources=request,
             relayed=not workers[placement.address].shares_storage,
             all_share=all(workers[address].shares_storage for address in placement.addresses),
+            overtakes=any(workers[address].overtakable for address in placement.addresses),
         )
         self._active.setdefault(request, {})[reservation] = None
         return reservation

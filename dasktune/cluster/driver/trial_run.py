@@ -8,6 +8,7 @@ from typing import Any, TypeGuard
 
 from dasktune.cluster.driver.actor_handle import ActorHandle
 from dasktune.cluster.protocol.wire_messages import Assignment, TrialUpdate
+from dasktune.isolation.ranks.rank_layout import lay_out
 from dasktune.placement import Placement
 from dasktune.trainable.reporting import trial_messages
 from dasktune.trainable.spec import TrialSpec
@@ -49,6 +50,8 @@ class Reservation:
     resources: PlacementGroupFactory
     #: Whether the worker lacks access to the storage, so that the driver relays checkpoints.
     relayed: bool = False
+    #: Whether its leases overtake tasks of other programs, so that each waits for the end of one.
+    overtakes: bool = False
     #: Whether all workers of the placement have access to the storage.
     all_share: bool = True
     #: The runs that have not ended, in order. Both threads use it, under the lock of
@@ -254,7 +257,7 @@ def event_from_message(message: trial_messages.Message, run: TrialRun, now: floa
     }
     match message:
         case trial_messages.Started():
-            return events.TrialStarted(**common, worker=run.address)
+            return events.TrialStarted(**common, worker=run.address, ranks=_places_of_ranks(run))
         case trial_messages.Reported():
             return events.ResultReported(
                 **common,
@@ -281,6 +284,16 @@ def event_from_message(message: trial_messages.Message, run: TrialRun, now: floa
             # The experiment did not order it. The trial is lost without a failure and runs again
             # elsewhere.
             return events.TrialLost(**common, reason=_reason_to_leave(run), charged=False)
+
+
+def _places_of_ranks(run: TrialRun) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the worker and the GPUs of each rank; nothing for a trial of one process."""
+    if run.spec.ranks is None:
+        return ()
+    spec = run.reservation.placed_spec(run.spec)
+    return tuple(
+        (place.address, spec.bundle_devices[place.bundle] or ()) for place in lay_out(spec.bundle_workers)
+    )
 
 
 def _reason_to_leave(run: TrialRun) -> str:

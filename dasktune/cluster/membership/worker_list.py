@@ -19,6 +19,27 @@ __all__ = ["list_workers", "read_cluster"]
 _LEAST: Final = 1e-6
 
 
+def _booked_by_tasks() -> Callable[[Any, float], dict[str, float]]:
+    """Return a function that sums what tasks of other programs have booked on a worker.
+
+    It is nested so that it pickles by value.
+    """
+
+    def booked_by_tasks(worker: Any, least: float) -> dict[str, float]:
+        # Dask books the resources of a task as soon as it is sent to a worker. If more is booked
+        # than the worker has, some tasks wait there. Only then they are summed: there may be many.
+        if all(amount <= worker.resources[kind] + least for kind, amount in worker.used_resources.items()):
+            return {}
+        booked: dict[str, float] = {}
+        for task in worker.processing:
+            if "-lease-" not in str(task.key):
+                for kind, amount in (task.resource_restrictions or {}).items():
+                    booked[kind] = booked.get(kind, 0.0) + amount
+        return booked
+
+    return booked_by_tasks
+
+
 def _scheduler_side(
     own_prefix: str,
     demand: Mapping[str, Any] | None,
@@ -26,6 +47,7 @@ def _scheduler_side(
     least: float = _LEAST,
     gpus: str = GPUS,
     plugin_name: str = PLUGIN_NAME,
+    booked_by_tasks: Callable[[Any, float], dict[str, float]],
 ) -> Callable[..., tuple[dict[str, dict[str, Any]], dict[str, Any] | None]]:
     """Return a function that reads the workers on the scheduler.
 
@@ -60,7 +82,8 @@ def _scheduler_side(
                 "nthreads": worker.nthreads,
                 "resources": dict(worker.resources),
                 "used": used,
-                "withheld": plugin.withheld(own_prefix, worker, used) if plugin and share else {},
+                "overtakable": booked_by_tasks(worker, least),
+                **(plugin.limits(own_prefix, worker, used) if plugin and share else {}),
                 "devices": tuple(worker.extra.get(gpus, {}).get("owned", ())),
                 "status": worker.status.name,
                 "age": max(0.0, now - worker.last_seen),
@@ -119,7 +142,9 @@ async def read_cluster(
         The workers by address, and the answer of the plugin that shares the cluster; None if the
         scheduler lacks the plugin or no demand was given.
     """
-    found, share = await client.run_on_scheduler(_scheduler_side(own_prefix, demand))
+    found, share = await client.run_on_scheduler(
+        _scheduler_side(own_prefix, demand, booked_by_tasks=_booked_by_tasks())
+    )
     workers = {
         address: WorkerCapacity(**{**info, "python": ".".join(info["python"].split(".")[:2])})
         for address, info in found.items()

@@ -25,13 +25,19 @@ from contextlib import suppress
 from typing import Any, Final
 from uuid import uuid4
 
+import dask
 from distributed import Client
 from distributed.worker import get_worker
 
 from dasktune.cluster.connection.by_value import by_value
 from dasktune.cluster.connection.futures import cancel, consume_exception, result_of
 from dasktune.cluster.protocol.wire_messages import LeaseGranted
-from dasktune.cluster.resources.gpu_allocations import allocate_gpus, free_gpus
+from dasktune.cluster.resources.gpu_allocations import (
+    allocate_gpus,
+    allocate_memory,
+    free_gpus,
+    free_memory,
+)
 from dasktune.placement import Claim
 
 __all__ = ["LeaseFailed", "LeaseUnsupported", "ResourceLease", "hold"]
@@ -87,6 +93,10 @@ class LeaseFailed(Exception):
 
 class DevicesTaken(Exception):
     """The worker has enough free GPU shares, but on no single GPU."""
+
+
+class MemoryTaken(Exception):
+    """Leases of other experiments hold so much memory that too little is left."""
 
 
 class LeaseUnsupported(Exception):
@@ -166,21 +176,22 @@ class ResourceLease:
         LeaseUnsupported
             If the worker's Dask lacks the internal parts that a lease uses.
         """
-        self._future = self._client.submit(
-            by_value(hold, self.claim),
-            self.key,
-            self._actor,
-            self._home,
-            plugin,
-            topic,
-            key=self.key,
-            pure=False,
-            retries=0,
-            workers=[self.address],
-            allow_other_workers=False,
-            priority=self._priority,
-            resources={k: _requested(v) for k, v in self.claim.resources.items()} or None,
-        )
+        with dask.annotate(**self.claim.annotations):
+            self._future = self._client.submit(
+                by_value(hold, self.claim),
+                self.key,
+                self._actor,
+                self._home,
+                plugin,
+                topic,
+                key=self.key,
+                pure=False,
+                retries=0,
+                workers=[self.address],
+                allow_other_workers=False,
+                priority=self._priority,
+                resources={k: _requested(v) for k, v in self.claim.resources.items()} or None,
+            )
         # The notification and the task's end take different ways and arrive in any order. A grant
         # counts even if the task has ended since.
         granted = asyncio.ensure_future(self._granted.wait())
@@ -213,7 +224,7 @@ class ResourceLease:
         error = None if ended.cancelled() else ended.exception()
         if isinstance(error, LeaseUnsupported):
             return error
-        contended = isinstance(error, DevicesTaken)
+        contended = isinstance(error, DevicesTaken | MemoryTaken)
         return LeaseFailed(f"{asked}: {error!r}", self.address, contended)
 
 
@@ -243,6 +254,8 @@ async def hold(key: str, actor: str, home: str, plugin: str, topic: str, claim: 
         If the worker's Dask lacks the internal parts that a lease uses.
     DevicesTaken
         If no single GPU has room for a share of the claim.
+    MemoryTaken
+        If other leases hold so much memory that too little is left.
     """
     worker = get_worker()
     ours = worker.plugins[plugin]
@@ -250,6 +263,9 @@ async def hold(key: str, actor: str, home: str, plugin: str, topic: str, claim: 
     asking = asyncio.ensure_future(_watch_home(worker, home, actor, released))
     try:
         _secede(worker, key)
+        limit = worker.memory_manager.memory_limit or 0
+        if not allocate_memory(worker.address, key, claim.memory, limit):
+            raise MemoryTaken(f"{claim.memory:.0f} of {limit} bytes of memory are not free")
         devices = allocate_gpus(worker.address, key, claim)
         if devices is None:
             raise DevicesTaken(f"no GPU has room for {[amount for amount, _ in claim.shares]}")
@@ -266,6 +282,7 @@ async def hold(key: str, actor: str, home: str, plugin: str, topic: str, claim: 
         asking.cancel()
         del ours.leases[key]
         free_gpus(worker.address, key)
+        free_memory(worker.address, key)
 
 
 def _secede(worker: Any, key: str) -> None:

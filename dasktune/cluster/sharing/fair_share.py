@@ -1,7 +1,9 @@
 """Plans how experiments share a cluster: weighted dominant resource fairness with strict classes.
 
 The plan is a pure function of what each experiment holds and requests. This module travels by value
-to schedulers without dasktune, so it imports only the standard library.
+to schedulers without dasktune, together with the functions that it uses of
+:mod:`dasktune.placement.devices` and :mod:`dasktune.placement.host_layout`. All three import only
+the standard library besides.
 
 A *share* is the largest fraction of any resource of the cluster, the dominant share of Ghodsi et
 al. (Dominant Resource Fairness, NSDI 2011). Resources are dealt in pieces, one trial after another:
@@ -21,6 +23,10 @@ A request that fits nowhere now reserves room: where experiments with more than 
 and there where least is missing. The plan deals that room as if it was free, so the trials that
 hold it are not continued there. What fits elsewhere is still dealt, and what is left over may be
 used by every experiment.
+
+GPUs count as a sum and one by one: two free halves of two GPUs are no whole GPU. So a worker with
+GPUs has a further resource for each of them, see :func:`gpu_amounts`. The plan chooses the GPUs of
+a request as the workers do, with :func:`~dasktune.placement.devices.pick_gpus`.
 """
 
 from __future__ import annotations
@@ -29,7 +35,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import chain
+from math import inf
 from typing import Any, NamedTuple
+
+from dasktune.placement.devices import pick_gpus
+from dasktune.placement.host_layout import bundles_per_host, host_of
 
 __all__ = [
     "CREDIT",
@@ -38,8 +48,10 @@ __all__ = [
     "ShareRequest",
     "dominant_share",
     "due_shares",
+    "gpu_amounts",
     "next_lag",
     "plan_shares",
+    "total_amounts",
 ]
 
 Amounts = Mapping[str, float]
@@ -75,6 +87,10 @@ _MOST_SPREAD = 16
 #: No resources.
 _NOTHING: Amounts = {}
 
+#: Prefix of the resources that are single GPUs. One that a worker declares by such a name has no
+#: share.
+_GPU = "GPU/"
+
 #: Steps of the search for the places of several bundles, as in `dasktune.placement.bin_packing`.
 _MOST_STEPS = 200
 
@@ -91,11 +107,17 @@ class ShareRequest(NamedTuple):
         ``"STRICT_SPREAD"``.
     trials : int
         Number of trials.
+    by_host : bool
+        Whether the strategy counts hosts and not workers. The bundles are equal then.
+    per_host : int or None
+        The exact number of bundles on each host.
     """
 
     bundles: tuple[Amounts, ...]
     strategy: str
     trials: int
+    by_host: bool = False
+    per_host: int | None = None
 
 
 class Contender(NamedTuple):
@@ -112,7 +134,8 @@ class Contender(NamedTuple):
     lag : float
         Share-seconds that it had too little, see :func:`next_lag`.
     holdings : sequence
-        For each of its trials: pairs of a worker's address and the resources held there.
+        For each of its trials: pairs of a worker's address and the resources held there, with their
+        GPUs as in :func:`gpu_amounts` if they are known.
     requests : sequence of ShareRequest
         What it waits for.
     closed : frozenset of str
@@ -178,7 +201,8 @@ def plan_shares(
     Parameters
     ----------
     capacity : mapping
-        ``{address: amounts}``: the resources of each worker that no other program uses.
+        ``{address: amounts}``: the resources of each worker that no other program uses, with those
+        of :func:`gpu_amounts` if its GPUs are known. An infinite amount has no share.
     contenders : sequence of Contender
         The experiments. Equal arguments give equal plans.
     due : mapping, optional
@@ -194,8 +218,40 @@ def plan_shares(
     ({'CPU': 1.0}, {'CPU': 1.0})
     """
     if due is None:
-        due = due_shares(_sum_of(capacity.values()), contenders)
+        due = due_shares(total_amounts(capacity), contenders)
     return _Planner(capacity, contenders, due).plan()
+
+
+def gpu_amounts(parts: Mapping[int, float]) -> dict[str, float]:
+    """Return amounts of single GPUs of a worker as resources.
+
+    Parameters
+    ----------
+    parts : mapping
+        The part of each GPU, from 0 to 1, by its position on the worker.
+
+    Examples
+    --------
+    >>> half = {"GPU": 0.5, **gpu_amounts({1: 0.5})}
+    >>> room = {"GPU": 2, **gpu_amounts({0: 1, 1: 1})}
+    >>> whole = Contender("whole", requests=[ShareRequest(({"GPU": 1},), "PACK", 1)])
+    >>> other = Contender("other", holdings=[[("a", half)]])
+    >>> plan_shares({"a": room}, [whole, other]).granted["whole"]
+    {'a': {'GPU': 1.0, 'GPU/0': 1.0}}
+    """
+    return {f"{_GPU}{position}": part for position, part in parts.items()}
+
+
+def total_amounts(capacity: Mapping[str, Amounts]) -> dict[str, float]:
+    """Return the finite amounts of all workers together; single GPUs are in the sum of GPUs.
+
+    Parameters
+    ----------
+    capacity : mapping
+        ``{address: amounts}``.
+    """
+    totals = _sum_of(capacity.values())
+    return {kind: v for kind, v in totals.items() if v < inf and not kind.startswith(_GPU)}
 
 
 def dominant_share(needs: Amounts, totals: Amounts) -> float:
@@ -354,7 +410,8 @@ class _Allocation:
         #: What the experiments of its group and class have together so far.
         self.group: _GroupShare | None = None
         self.closed = one.closed
-        self.holdings = deque(one.holdings)
+        #: The trials that hold resources, with the share of each.
+        self.holdings: deque[tuple[Sequence[tuple[str, Amounts]], float]] = deque()
         self.requests = deque(one.requests)
         #: Number of trials that are still to be dealt of the first request.
         self.trials = self.requests[0].trials if self.requests else 0
@@ -380,9 +437,11 @@ class _Planner:
         self._addresses = list(capacity)
         #: What is not dealt yet; other programs may use more than a worker has.
         self._rooms = {a: {k: max(0.0, v) for k, v in room.items()} for a, room in capacity.items()}
+        #: The resources that are single GPUs, by address.
+        self._gpus = {a: [kind for kind in room if kind.startswith(_GPU)] for a, room in capacity.items()}
         #: What is not dealt and not held either. It is never more than what is not dealt.
         self._free = {address: dict(room) for address, room in self._rooms.items()}
-        self._totals = _sum_of(capacity.values())
+        self._totals = total_amounts(capacity)
         self._allocations = [_Allocation(one) for one in contenders]
         groups: dict[tuple[float, str], _GroupShare] = {}
         for one, allocation in zip(contenders, self._allocations, strict=True):
@@ -401,13 +460,19 @@ class _Planner:
         self._excess: dict[str, dict[str, float]] = {}
         for one in contenders:
             self._count_holdings(one, due.get(one.name, 0.0))
+        self._sizes: dict[Any, float] = {}
+        for one, allocation in zip(contenders, self._allocations, strict=True):
+            allocation.holdings.extend(
+                (trial, self._size_of([held for _, held in trial])) for trial in one.holdings
+            )
         self._granted: dict[str, dict[str, dict[str, float]]] = {one.name: {} for one in contenders}
         self._startable: dict[str, set[str]] = {one.name: set() for one in contenders}
         self._spread: dict[str, list[dict[str, dict[str, float]]]] = {one.name: [] for one in contenders}
         self._contended = False
-        self._sizes: dict[Any, float] = {}
-        self._orders: dict[Any, list[str]] = {}
+        self._orders: dict[Any, deque[str]] = {}
         self._searches: dict[Any, list[tuple[tuple[float, float, float], int]]] = {}
+        #: The searches on hosts that found no room.
+        self._without_room: set[Any] = set()
 
     def _count_holdings(self, one: Contender, due: float) -> None:
         held: dict[str, dict[str, float]] = {}
@@ -466,16 +531,16 @@ class _Planner:
     def _next_size(self, allocation: _Allocation) -> float:
         """Return the share of the next trial; one that holds its resources counts less."""
         if allocation.holdings:
-            return (1 - _KEPT_BONUS) * self._size_of([held for _, held in allocation.holdings[0]])
+            return (1 - _KEPT_BONUS) * allocation.holdings[0][1]
         return self._size_of(allocation.requests[0].bundles)
 
     def _allocate_holding(self, allocation: _Allocation) -> None:
-        trial = allocation.holdings.popleft()
+        trial, size = allocation.holdings.popleft()
         if all(address in self._rooms and _fits(self._rooms[address], held) for address, held in trial):
             for address, held in trial:
                 _take(self._rooms[address], held)
                 self._grant(allocation.name, address, held)
-            allocation.add(self._size_of([held for _, held in trial]))
+            allocation.add(size)
 
     def _allocate_request(self, allocation: _Allocation) -> None:
         request = allocation.requests[0]
@@ -516,24 +581,87 @@ class _Planner:
     def _find_place(
         self, request: ShareRequest, closed: frozenset[str]
     ) -> tuple[list[tuple[str, Amounts]] | None, bool]:
-        """Return where a trial goes, None if nowhere, and whether it can start there now."""
+        """Return where a trial goes, None if nowhere, and whether it can start there now.
+
+        The amounts of each place include single GPUs.
+        """
         # The head bundle may be empty. User code then runs beside the next bundle.
         bundles = [needs for needs in request.bundles if needs]
-        together = _sum_of(bundles)
-        address = None
+        if request.by_host and len(bundles) > 1:
+            on_hosts = self._find_on_hosts(request, closed, self._free)
+            if on_hosts is not None:
+                return on_hosts, True
+            return self._find_on_hosts(request, closed, self._rooms), False
+        together = None
         if len(bundles) == 1 or request.strategy in ("PACK", "STRICT_PACK"):
-            address, starts = self._find_worker(together, closed)
-            if address is not None and (starts or len(bundles) == 1 or request.strategy == "STRICT_PACK"):
-                return [(address, together)], starts
+            together, starts = self._find_worker(_combined(bundles), closed)
+            if together is not None and (starts or len(bundles) == 1 or request.strategy == "STRICT_PACK"):
+                return [together], starts
         if len(bundles) == 1 or request.strategy == "STRICT_PACK":
             return None, False
         bundles.sort(key=lambda needs: dominant_share(needs, self._totals), reverse=True)
         found = self._find_workers(bundles, request.strategy, closed, self._free)
         if found is not None:
             return found, True
-        if address is not None:
-            return [(address, together)], False
+        if together is not None:
+            return [together], False
         return self._find_workers(bundles, request.strategy, closed, self._rooms), False
+
+    def _find_on_hosts(
+        self, request: ShareRequest, closed: frozenset[str], rooms: Mapping[str, Amounts]
+    ) -> list[tuple[str, Amounts]] | None:
+        """Return workers for all bundles of a distributed trial, whose strategy counts hosts.
+
+        As a driver does it, see `assign_to_hosts`. Of equally good hosts those come first on which
+        experiments hold room that have more than is due to them, and then the tightest ones.
+        """
+        bundle, total = request.bundles[0], len(request.bundles)
+        layout = request.strategy, request.per_host, rooms is self._free
+        key = tuple(bundle.items()), total, closed, layout
+        if key in self._without_room:
+            return None  # Rooms only become smaller while the plan is made.
+        hosts: dict[str, dict[str, list[Amounts]]] = {}
+        for address in self._addresses:
+            copies = [] if address in closed else self._copies(address, bundle, total, rooms)
+            if copies:
+                hosts.setdefault(host_of(address), {})[address] = copies
+
+        def room_of(workers: Mapping[str, list[Amounts]]) -> int:
+            return sum(map(len, workers.values()))
+
+        def cost(workers: Mapping[str, list[Amounts]]) -> tuple[int, int, int]:
+            if rooms is self._free:
+                return 0, 0, room_of(workers)
+            now = sum(_count(self._free[a], bundle, total) for a in workers)
+            freed = (_sum_of((self._free[a], self._excess.get(a, _NOTHING))) for a in workers)
+            soon = sum(_count(room, bundle, total) for room in freed)
+            return -min(soon, total), -min(now, total), room_of(workers)
+
+        order = sorted(hosts.values(), key=cost)
+        counts = bundles_per_host(total, request.strategy, request.per_host, list(map(room_of, order)))
+        if counts is None:
+            self._without_room.add(key)
+            return None
+        found = []
+        for workers, number in zip(order, counts, strict=True):
+            best_first = sorted(workers, key=lambda address: self._rank(address, bundle))
+            found += [(address, needs) for address in best_first for needs in workers[address]][:number]
+        return found
+
+    def _copies(
+        self, address: str, bundle: Amounts, most: int, rooms: Mapping[str, Amounts]
+    ) -> list[Amounts]:
+        """Return what each of the equal bundles takes that fit on a worker, at most so many."""
+        gpus = self._gpus[address]
+        if not gpus or not bundle.get("GPU"):
+            return [bundle] * _count(rooms[address], bundle, most)
+        room, free = dict(rooms[address]), dict(self._free[address])
+        copies: list[Amounts] = []
+        while len(copies) < most and (needs := _with_gpus(bundle, room, free, gpus)) is not None:
+            copies.append(needs)
+            _take(room, needs)
+            _take(free, needs)
+        return copies
 
     def _find_workers(
         self,
@@ -544,22 +672,25 @@ class _Planner:
     ) -> list[tuple[str, Amounts]] | None:
         """Return workers for all bundles of a trial.
 
-        Rooms only become smaller while the plan is made. So workers without room for any bundle are
-        dropped, and what was not found once is not searched again.
+        Rooms only become smaller while the plan is made. So the first workers are dropped once they
+        have no room for any bundle, and what was not found once is not searched again.
         """
         key = tuple(tuple(needs.items()) for needs in bundles), strategy, closed, rooms is self._free
         order = self._orders.get(key)
-        if order is None:
-            order = [address for address in self._addresses if address not in closed]
-            order.sort(key=lambda address: self._missing(address, bundles[0]))
         kinds = list({tuple(needs.items()): needs for needs in bundles}.values())
-        order = [a for a in order if any(_fits(rooms[a], needs) for needs in kinds)]
-        found = _assign(bundles, strategy, rooms, order) if order else None
-        self._orders[key] = order if found is not None else []
+        if order is None:
+            usable = [a for a in self._addresses if a not in closed and _fits_some(rooms[a], kinds)]
+            order = deque(sorted(usable, key=lambda address: self._missing(address, bundles[0])))
+        while order and not _fits_some(rooms[order[0]], kinds):
+            order.popleft()
+        found = _assign(bundles, strategy, rooms, order, self._gpus) if order else None
+        self._orders[key] = order if found is not None else deque()
         return found
 
-    def _find_worker(self, needs: Amounts, closed: frozenset[str]) -> tuple[str | None, bool]:
-        """Return the worker on which least is missing, and whether nothing is missing there.
+    def _find_worker(
+        self, bundles: Sequence[Amounts], closed: frozenset[str]
+    ) -> tuple[tuple[str, Amounts] | None, bool]:
+        """Return where least is missing for all bundles of a trial, and whether nothing is missing.
 
         If something is missing everywhere, it is a worker where experiments hold it that have more
         than is due to them: the others do not yield. Of equal workers it is the fullest one.
@@ -567,24 +698,44 @@ class _Planner:
         Rooms only become smaller while the plan is made. So a worker without room is dropped for
         good, and the rank of the first one is checked before it is used.
         """
-        key = tuple(needs.items()), closed
+        key = tuple(tuple(needs.items()) for needs in bundles), closed
         search = self._searches.get(key)
         if search is None:
-            search = [(self._rank(a, needs), n) for n, a in enumerate(self._addresses) if a not in closed]
+            search = []
+            for number, address in enumerate(self._addresses):
+                if address not in closed and (needs := self._choose_gpus(address, bundles)) is not None:
+                    search.append((self._rank(address, needs), number))
             heapify(search)
             self._searches[key] = search
         while search:
             rank, number = search[0]
             address = self._addresses[number]
-            if not _fits(self._rooms[address], needs):
+            needs = self._choose_gpus(address, bundles)
+            if needs is None:
                 heappop(search)
                 continue
             now = self._rank(address, needs)
             if now > rank:
                 heapreplace(search, (now, number))
                 continue
-            return address, now[1] <= _EPSILON
+            return (address, needs), now[1] <= _EPSILON
         return None, False
+
+    def _choose_gpus(self, address: str, bundles: Sequence[Amounts]) -> Amounts | None:
+        """Return what bundles take of a worker together; None if they do not fit there."""
+        gpus = self._gpus[address]
+        if len(bundles) == 1:
+            return _with_gpus(bundles[0], self._rooms[address], self._free[address], gpus)
+        room, free = dict(self._rooms[address]), dict(self._free[address])
+        taken: dict[str, float] = {}
+        for bundle in bundles:
+            needs = _with_gpus(bundle, room, free, gpus)
+            if needs is None:
+                return None
+            _take(room, needs)
+            _take(free, needs)
+            _take(taken, needs, -1)
+        return taken
 
     def _rank(self, address: str, needs: Amounts) -> tuple[float, float, float]:
         """Return what neither is free nor will be, what is not free, and what else is free."""
@@ -599,24 +750,36 @@ class _Planner:
         """Return what is missing of `needs` on a worker, as the sum of fractions of the cluster."""
         free = self._free[address]
         lacks = ((k, amount - free.get(k, 0.0) - more.get(k, 0.0)) for k, amount in needs.items())
-        return sum(lack / (self._totals.get(kind) or 1.0) for kind, lack in lacks if lack > _EPSILON)
+        return sum(lack / self._total_of(kind) for kind, lack in lacks if lack > _EPSILON)
+
+    def _total_of(self, kind: str) -> float:
+        return self._totals.get("GPU" if kind.startswith(_GPU) else kind) or 1.0
 
 
 def _assign(
-    bundles: Sequence[Amounts], strategy: str, rooms: Mapping[str, Amounts], order: Sequence[str]
+    bundles: Sequence[Amounts],
+    strategy: str,
+    rooms: Mapping[str, Amounts],
+    order: Sequence[str],
+    gpus: Mapping[str, Sequence[str]],
 ) -> list[tuple[str, Amounts]] | None:
     """Assign each bundle to a worker by the placement strategy; None if that is not possible."""
     if strategy == "SPREAD":
-        found = _search(bundles, "STRICT_SPREAD", rooms, order) if len(bundles) <= len(order) else None
-        return found or _search(bundles, strategy, rooms, order)
-    return _search(bundles, strategy, rooms, order)
+        fewer = len(order) < len(bundles)
+        found = None if fewer else _search(bundles, "STRICT_SPREAD", rooms, order, gpus)
+        return found or _search(bundles, strategy, rooms, order, gpus)
+    return _search(bundles, strategy, rooms, order, gpus)
 
 
 def _search(
-    bundles: Sequence[Amounts], strategy: str, rooms: Mapping[str, Amounts], order: Sequence[str]
+    bundles: Sequence[Amounts],
+    strategy: str,
+    rooms: Mapping[str, Amounts],
+    order: Sequence[str],
+    gpus: Mapping[str, Sequence[str]],
 ) -> list[tuple[str, Amounts]] | None:
     """Assign one bundle after the other, and go back to the one before when one does not fit."""
-    chosen: list[str] = []
+    chosen: list[tuple[str, Amounts]] = []
     #: The rooms of the chosen workers with what is left there.
     after: dict[str, dict[str, float]] = {}
 
@@ -634,16 +797,21 @@ def _search(
             untried.pop()
             if not untried:
                 return None
-            last = chosen.pop()
-            if last in chosen:
-                _take(after[last], bundles[len(chosen)], -1)
+            last, needs = chosen.pop()
+            if any(last == one for one, _ in chosen):
+                _take(after[last], needs, -1)
             else:
                 del after[last]
             continue
-        _take(after.setdefault(address, dict(rooms[address])), bundles[len(chosen)])
-        chosen.append(address)
+        room = after.get(address) or dict(rooms[address])
+        taken = _with_gpus(bundles[len(chosen)], room, room, gpus[address])
+        if taken is None:
+            continue
+        after[address] = room
+        _take(room, taken)
+        chosen.append((address, taken))
         if len(chosen) == len(bundles):
-            return list(zip(chosen, bundles, strict=True))
+            return chosen
         untried.append(iter(candidates(bundles[len(chosen)])))
     return None
 
@@ -675,6 +843,50 @@ def _fits(room: Amounts, needs: Amounts) -> bool:
         if room.get(kind, 0.0) + _EPSILON < amount:
             return False
     return True
+
+
+def _combined(bundles: Sequence[Amounts]) -> Sequence[Amounts]:
+    """Return the bundles as one, unless several have GPUs: each of them has its own GPUs."""
+    return bundles if sum("GPU" in needs for needs in bundles) > 1 else [_sum_of(bundles)]
+
+
+def _with_gpus(needs: Amounts, room: Amounts, free: Amounts, gpus: Sequence[str]) -> Amounts | None:
+    """Return `needs` with the GPUs that it gets; None if it does not fit into the room.
+
+    Parameters
+    ----------
+    needs : mapping
+        The amounts of one bundle.
+    room, free : mapping
+        What may be taken of the worker, and what is free of it. Free GPUs are preferred.
+    gpus : sequence of str
+        The worker's single GPUs.
+    """
+    if not _fits(room, needs):
+        return None
+    amount = needs.get("GPU")
+    if not amount or not gpus:
+        return needs
+    positions = pick_gpus([1 - min(room[gpu], free[gpu]) for gpu in gpus], amount)
+    if positions is not None:
+        chosen = [gpus[position] for position in positions]
+    else:
+        # Reserve GPUs that others hold: those of which most is free.
+        order = sorted(gpus, key=lambda gpu: -free[gpu])
+        chosen = [gpu for gpu in order if room[gpu] + _EPSILON >= min(amount, 1.0)][: max(1, int(amount))]
+        if len(chosen) < amount:
+            return None
+    return {**needs, **dict.fromkeys(chosen, amount / len(chosen))}
+
+
+def _fits_some(room: Amounts, kinds: Sequence[Amounts]) -> bool:
+    return any(_fits(room, needs) for needs in kinds)
+
+
+def _count(room: Amounts, needs: Amounts, most: int) -> int:
+    """Return how many times the needs fit, at most `most`."""
+    times = (int((room.get(kind, 0.0) + _EPSILON) / amount) for kind, amount in needs.items() if amount)
+    return max(0, min(most, *times)) if needs else most
 
 
 def _take(room: dict[str, float], needs: Amounts, times: int = 1) -> None:

@@ -1,9 +1,11 @@
 """A plugin of Dask's scheduler that shares the cluster fairly between experiments.
 
-It is pickled by value together with :mod:`dasktune.cluster.sharing.fair_share`, so it uses only the
-standard library and Dask: the scheduler may lack dasktune.
+It is pickled by value together with :mod:`dasktune.cluster.sharing.fair_share` and what that
+imports, so it uses only the standard library and Dask: the scheduler may lack dasktune.
 
-The plugin knows what each experiment holds from Dask's own records, the tasks of its leases. The
+The plugin knows what each experiment holds from Dask's own records, the tasks of its leases. Memory
+is in their annotations, because Dask does not count it; GPUs are in the events in which workers
+report that they have granted a lease. The
 drivers report what they request, with the reading of the workers that they make once a second
 anyway. The answer is what each experiment may hold on each worker. The plugin starts and stops no
 trial. Without it, or with a plugin of another protocol, drivers use whatever is free.
@@ -20,7 +22,8 @@ the driver would never use what they free.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from math import ceil, inf
 from time import monotonic, perf_counter
 from typing import Any, NamedTuple
 
@@ -34,9 +37,13 @@ from dasktune.cluster.sharing.fair_share import (
     ShareRequest,
     dominant_share,
     due_shares,
+    gpu_amounts,
     next_lag,
     plan_shares,
+    total_amounts,
 )
+from dasktune.placement.devices import gpu_names
+from dasktune.placement.placement import MEMORY, SHARES
 
 __all__ = ["PLUGIN_NAME", "PROTOCOL", "SharePlugin"]
 
@@ -44,10 +51,13 @@ logger = logging.getLogger("distributed.dasktune")
 
 #: Version of the calls between drivers and the plugin. Experiments of different versions do not
 #: share by plan; each sees what the others hold as used.
-PROTOCOL = 2
+PROTOCOL = 3
 
 #: The plugin's name on the scheduler.
 PLUGIN_NAME = f"dasktune-share-{PROTOCOL}"
+
+#: The key of a worker's GPUs in the scheduler's record, as in `dasktune.cluster.resources.declare`.
+_GPUS = "dasktune-gpus"
 
 #: Seconds after which a new plan is made although nothing has changed, because lags grow.
 _PERIOD = 0.5
@@ -106,9 +116,24 @@ class _Planned(NamedTuple):
 
 
 class _Lease(NamedTuple):
+    """What an actor of an experiment holds on a worker.
+
+    `needs` has the amounts, also of memory that Dask does not count. `shares` are the numbers of
+    GPUs of its bundles. `gpus` are the parts of single GPUs by their position on the worker, once
+    the worker has granted the lease.
+    """
+
+    experiment: str
     actor: str
     address: str
     needs: dict[str, float]
+    shares: tuple[float, ...] = ()
+    gpus: Mapping[int, float] = {}
+
+    @property
+    def held(self) -> dict[str, float]:
+        """All that it holds, with single GPUs."""
+        return {**self.needs, **gpu_amounts(self.gpus)}
 
 
 class _SharingExperiment:
@@ -215,6 +240,9 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         self.experiments: dict[str, _SharingExperiment] = {}
         #: All leases by experiment and by key, also those of experiments that are not known.
         self.leases: dict[str, dict[str, _Lease]] = {}
+        #: Those of them that hold memory or GPUs, by address and by key. Dask does not know how
+        #: much memory and which GPUs are in use.
+        self._special: dict[str, dict[str, _Lease]] = {}
         #: The last plan; None while no experiment is limited. It stays until all room is taken
         #: that an experiment has waited for.
         self.plan: SharePlan | None = None
@@ -238,6 +266,9 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         for key, task in scheduler.tasks.items():
             if task.processing_on is not None:
                 self.transition(key, "waiting", "processing")
+        for name in self.leases:
+            for _, event in scheduler.get_events(name):
+                self.log_event(name, event)
 
     # Hooks of the scheduler
 
@@ -257,9 +288,10 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         if known is not None:
             self._sum_shares()
         if finish == "processing":
-            task = self.scheduler.tasks[key]
-            lease = _Lease(actor, task.processing_on.address, dict(task.resource_restrictions or {}))
+            lease = _lease_of(self.scheduler.tasks[key], name, actor)
             self.leases.setdefault(name, {})[key] = lease
+            if "GPU" in lease.needs or "memory" in lease.needs:
+                self._special.setdefault(lease.address, {})[key] = lease
             if known is not None:
                 known.held += dominant_share(lease.needs, self._totals)
                 known.unused.pop(lease.address, None)
@@ -271,10 +303,40 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
                 return
             if not self.leases[name]:
                 del self.leases[name]
+            self._special.get(ended.address, {}).pop(key, None)
             if known is not None:
                 known.held = max(0.0, known.held - dominant_share(ended.needs, self._totals))
                 known.expected.pop(actor, None)
         self._note_change()
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Record the GPUs of a lease that a worker has granted."""
+        # This is called for every event of the cluster.
+        if not isinstance(msg, dict) or msg.get("kind") != "lease-granted":
+            return
+        key = msg["lease"]
+        lease = self.leases.get(topic, {}).get(key)
+        if lease is None or not msg["devices"]:
+            return
+        granted = lease._replace(gpus=self._gpus_of(lease, msg["devices"]))
+        self.leases[topic][key] = self._special[lease.address][key] = granted
+        self._note_change()
+
+    def _gpus_of(self, lease: _Lease, devices: Sequence[Sequence[str]]) -> dict[int, float]:
+        """Return the parts of the worker's GPUs that a lease has, from the names of its devices."""
+        names = _gpus(self.scheduler.workers[lease.address])
+        taken = _gpu_loads(self._special[lease.address].values())
+        parts: dict[int, float] = {}
+        for amount, share in zip(lease.shares, devices, strict=True):
+            for device in share:
+                part = amount / len(share)
+                # Several of the worker's GPUs may be on one device.
+                places = [place for place, name in enumerate(names) if name == device]
+                free = [place for place in places if taken.get(place, 0.0) + part <= 1 + _EPSILON]
+                for place in (free or places)[:1]:
+                    for loads in (parts, taken):
+                        loads[place] = loads.get(place, 0.0) + part
+        return parts
 
     def _expect_rest(self, one: _SharingExperiment, lease: _Lease) -> None:
         """Keep the other workers of a trial free, because it acquires one lease after another."""
@@ -307,6 +369,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
     def restart(self, scheduler: Any) -> None:
         """Forget all leases, because Dask has released all tasks."""
         self.leases.clear()
+        self._special.clear()
         self._note_change()
 
     # Calls of the drivers
@@ -364,8 +427,8 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         leases = sum(map(len, self.leases.values()))
         return leases, len(waiting), waiting.index(name)
 
-    def withheld(self, name: str, worker: Any, used: Mapping[str, float]) -> dict[str, float]:
-        """Return what a worker has free that is reserved for other experiments.
+    def limits(self, name: str, worker: Any, used: Mapping[str, float]) -> dict[str, Any]:
+        """Return what of a worker an experiment may not use.
 
         Parameters
         ----------
@@ -374,15 +437,38 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         worker : distributed.scheduler.WorkerState
             The worker.
         used : mapping
-            What others than the experiment use there.
+            What others than the experiment use there by Dask's records.
+
+        Returns
+        -------
+        dict
+            ``used``: `used` with the memory that other experiments hold. ``withheld``: what is free
+            there and reserved for other experiments. ``gpu_loads``: the part of each GPU that other
+            experiments hold or that is reserved for them.
         """
+        others = [
+            lease for lease in self._special.get(worker.address, {}).values() if lease.experiment != name
+        ]
+        used = dict(used)
+        if "memory" not in worker.resources and (memory := _memory(others)):
+            used["memory"] = memory
+        names, loads = _gpus(worker), _gpu_loads(others)
+        gpu_loads = [loads.get(place, 0.0) for place in range(len(names))]
+        withheld = {}
         allowed = None if self.plan is None else self.plan.allowed(name, worker.address)
-        if allowed is None:
-            return {}
-        rest = {
-            kind: v - used.get(kind, 0.0) - allowed.get(kind, 0.0) for kind, v in worker.resources.items()
-        }
-        return {kind: amount for kind, amount in rest.items() if amount > _EPSILON}
+        if allowed is not None:
+            totals = {"memory": worker.memory_limit or inf, **worker.resources}
+            rest = {
+                kind: v - used.get(kind, 0.0) - allowed[kind] for kind, v in totals.items() if kind in allowed
+            }
+            withheld = {kind: amount for kind, amount in rest.items() if amount > _EPSILON}
+            # The plan may lack a GPU that the worker has declared since.
+            mine = gpu_amounts(dict.fromkeys(range(len(names)), 1.0))
+            gpu_loads = [
+                max(load, one - allowed.get(kind, one))
+                for load, (kind, one) in zip(gpu_loads, mine.items(), strict=True)
+            ]
+        return {"used": used, "withheld": withheld, "gpu_loads": tuple(gpu_loads)}
 
     def note(self, name: str, demand: Mapping[str, Any] | None) -> None:
         """Take an experiment's demand between two exchanges; None if the experiment has ended.
@@ -415,9 +501,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
     def _summarize(self) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
         """Return the resources of the cluster, and the facts of each experiment by unique name."""
         now = self._timer()
-        totals: dict[str, float] = {}
-        for room in self._capacity().values():
-            _add(totals, room)
+        totals = total_amounts(self._capacity())
         shown = {}
         for one in self.experiments.values():
             is_silent = now - one.heard_at > _SILENT
@@ -480,9 +564,14 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         one.weight = max(_LEAST_WEIGHT, _limited(demand, "weight"))
         one.priority = _limited(demand, "priority")
         one.group = str(demand["group"])
-        requests = [ShareRequest(tuple(map(dict, b)), str(s), int(n)) for b, s, n in demand["requests"]]
+        # Drivers of earlier versions do not say what counts hosts.
+        layouts = demand.get("layouts") or [(False, None)] * len(demand["requests"])
+        requests = [
+            ShareRequest(tuple(map(dict, bundles)), str(strategy), int(trials), *layout)
+            for (bundles, strategy, trials), layout in zip(demand["requests"], layouts, strict=True)
+        ]
         closed = frozenset(demand["closed"])
-        if requests and one.requests and requests[0].bundles != one.requests[0].bundles:
+        if requests and one.requests and requests[0]._replace(trials=0) != one.requests[0]._replace(trials=0):
             # The room may be enough for these trials.
             one.void_seconds.clear()
         if bool(requests) != bool(one.requests) or closed != one.closed:
@@ -549,9 +638,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         plan, due = None, {}
         if is_enabled and any(one.requests for one in contenders):
             capacity = self._capacity()
-            self._totals = {}
-            for room in capacity.values():
-                _add(self._totals, room)
+            self._totals = total_amounts(capacity)
             due = due_shares(self._totals, contenders)
             plan = self._plan_shares(capacity, contenders, due)
         # A trial that has yielded waits a moment later. Without a plan its driver could take the
@@ -574,7 +661,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
     def _contender(self, one: _SharingExperiment, now: float) -> Contender:
         trials: dict[str, list[tuple[str, dict[str, float]]]] = {}
         for lease in self.leases.get(one.name, {}).values():
-            trials.setdefault(lease.actor, []).append((lease.address, lease.needs))
+            trials.setdefault(lease.actor, []).append((lease.address, lease.held))
         one.expected = {actor: rest for actor, rest in one.expected.items() if rest[1] > now}
         for actor, (rest, _) in one.expected.items():
             trials.setdefault(actor, []).extend(rest.items())
@@ -597,14 +684,30 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         for name in self.experiments:
             for lease in self.leases.get(name, {}).values():
                 _add(ours.setdefault(lease.address, {}), lease.needs)
+        counts_memory = self._counts_memory()
         capacity = {}
         for address, worker in self.scheduler.workers.items():
             used, held = worker.used_resources, ours.get(address, {})
-            capacity[address] = {
+            room = capacity[address] = {
                 kind: amount - max(0.0, used.get(kind, 0.0) - held.get(kind, 0.0))
                 for kind, amount in worker.resources.items()
             }
+            special = self._special.get(address, {}).values()
+            others = [lease for lease in special if lease.experiment not in self.experiments]
+            if counts_memory and "memory" not in room:
+                room["memory"] = (worker.memory_limit or inf) - _memory(others)
+            if "GPU" in room:
+                loads = _gpu_loads(others)
+                room |= gpu_amounts({n: 1 - loads.get(n, 0.0) for n in range(len(_gpus(worker)))})
         return capacity
+
+    def _counts_memory(self) -> bool:
+        """Whether some experiment holds or requests memory."""
+        leases = (lease for leases in self._special.values() for lease in leases.values())
+        requests = (request for one in self.experiments.values() for request in one.requests)
+        return any("memory" in lease.needs for lease in leases) or any(
+            "memory" in bundle for request in requests for bundle in request.bundles
+        )
 
     def _held_share(self, name: str) -> float:
         leases = self.leases.get(name, {}).values()
@@ -677,14 +780,42 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             return {}
         held: dict[str, dict[str, float]] = {}
         for lease in self.leases.get(one.name, {}).values():
-            _add(held.setdefault(lease.address, {}), lease.needs)
+            _add(held.setdefault(lease.address, {}), lease.held)
         excess = {}
         for address, amounts in held.items():
             allowed = self.plan.allowed(one.name, address) or amounts
-            over = {kind: v - allowed.get(kind, 0.0) for kind, v in amounts.items()}
+            over = {kind: v - allowed.get(kind, v) for kind, v in amounts.items()}
             if any(amount > _EPSILON for amount in over.values()):
                 excess[address] = over
         return excess
+
+
+def _lease_of(task: Any, experiment: str, actor: str) -> _Lease:
+    """Return the lease of a task on Dask's scheduler."""
+    annotations = task.annotations or {}
+    needs = dict(task.resource_restrictions or {})
+    if annotations.get(MEMORY):
+        needs["memory"] = annotations[MEMORY]
+    shares = tuple(annotations.get(SHARES, ()))
+    return _Lease(experiment, actor, task.processing_on.address, needs, shares)
+
+
+def _gpus(worker: Any) -> tuple[str, ...]:
+    """Return the device of each GPU that a worker declares."""
+    return gpu_names(worker.extra.get(_GPUS, {}).get("owned", ()), ceil(worker.resources.get("GPU", 0)))
+
+
+def _gpu_loads(leases: Iterable[_Lease]) -> dict[int, float]:
+    """Return the part of each GPU of a worker that leases hold."""
+    loads: dict[int, float] = {}
+    for lease in leases:
+        for place, part in lease.gpus.items():
+            loads[place] = loads.get(place, 0.0) + part
+    return loads
+
+
+def _memory(leases: Iterable[_Lease]) -> float:
+    return sum(lease.needs.get("memory", 0.0) for lease in leases)
 
 
 def _limited(demand: Mapping[str, Any], name: str) -> float:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,10 +21,11 @@ from distributed import Client
 
 from dasktune.cluster.sharing import fair_share, share_plugin
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME, SharePlugin
-from dasktune.placement import ClusterShares
-from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.placement import ClusterShares, WorkerCapacity, devices, host_layout
+from dasktune.text.formatting import plural
+from dasktune.trial.resources import HostPlacement, PlacementGroupFactory
 
-__all__ = ["ShareReporter", "WaitingTrials"]
+__all__ = ["ShareReporter", "WaitingTrials", "undeclared_text"]
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class WaitingTrials:
     number : int
         Number of trials.
     kinds : collection of str
-        The resources that workers declare to Dask. Dask does not count the others.
+        The resources that the plugin counts: those that workers declare to Dask, and memory.
     closed : sequence of str
         Addresses of the workers that accept no trial now.
     """
@@ -65,7 +66,7 @@ class WaitingTrials:
 
         Examples
         --------
-        >>> one = PlacementGroupFactory([{"CPU": 1, "memory": 1000}])
+        >>> one = PlacementGroupFactory([{"CPU": 1, "disk": 1000}])
         >>> WaitingTrials(request=one, number=3, kinds={"CPU"}).plain
         [([{'CPU': 1}], 'PACK', 3)]
         """
@@ -76,6 +77,20 @@ class WaitingTrials:
             for bundle in self.request.bundles
         ]
         return [(bundles, self.request.strategy, self.number)]
+
+    @property
+    def layouts(self) -> list[tuple[bool, int | None]]:
+        """For each request of `plain`: whether hosts count, and the bundles on each of them.
+
+        Examples
+        --------
+        >>> one = HostPlacement([{"CPU": 1}] * 4, per_host=2)
+        >>> WaitingTrials(request=one, number=3).layouts
+        [(True, 2)]
+        """
+        if self.request is None:
+            return []
+        return [(True, self.request.per_host) if isinstance(self.request, HostPlacement) else (False, None)]
 
 
 class ShareReporter:
@@ -127,7 +142,7 @@ class ShareReporter:
         #: The leases of all experiments, the number of experiments that wait, and the place of this
         #: one among them, as of the last reading; None if the plugin does not say so.
         self.demands: tuple[int, int, int] | None = None
-        self._has_news = False
+        self._has_news = self._has_warned = False
         self._task: asyncio.Task[None] | None = None
         #: When the plugin may be registered again, on the loop's clock.
         self._register_at = 0.0
@@ -137,8 +152,10 @@ class ShareReporter:
         """Register the plugin on the scheduler. It stays there, because other drivers use it."""
         # The modules are never unregistered, because another experiment of this process may need
         # the registrations at this moment.
+        cloudpickle.register_pickle_by_value(host_layout)
         cloudpickle.register_pickle_by_value(fair_share)
         cloudpickle.register_pickle_by_value(share_plugin)
+        cloudpickle.register_pickle_by_value(devices)
         try:
             await asyncio.wait_for(self._client.register_plugin(SharePlugin()), _DEADLINE)
         except Exception as error:
@@ -149,7 +166,8 @@ class ShareReporter:
         """Return the demand as plain values, for :meth:`SharePlugin.exchange`; None without leases.
 
         ``label``, ``client``, ``weight``, ``priority`` and ``group`` say whose demand it is.
-        ``requests`` has the bundles, the placement strategy and the number of the trials that wait.
+        ``requests`` has the bundles, the placement strategy and the number of the trials that wait,
+        and ``layouts`` for each of them whether hosts count, and the exact number on each host.
         ``closed`` has the addresses of the workers that the experiment cannot use now.
         """
         if not self._enabled:
@@ -162,6 +180,7 @@ class ShareReporter:
             "priority": self._priority,
             "group": self._group,
             "requests": waiting.plain,
+            "layouts": waiting.layouts,
             "closed": list(waiting.closed),
         }
 
@@ -202,6 +221,16 @@ class ShareReporter:
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._report())
 
+    def warn_of_undeclared(self, workers: Collection[WorkerCapacity]) -> None:
+        """Warn once if trials are not shared with the other experiments on the cluster."""
+        # A worker that has just joined declares its resources after it was checked.
+        if self._has_warned or not self._enabled or any(one.status == "unchecked" for one in workers):
+            return
+        text = undeclared_text(workers, self.others)
+        if text:
+            self._has_warned = True
+            logger.warning("%s", text)
+
     async def close(self) -> None:
         """Report that the experiment has ended, if other experiments share the cluster."""
         for task in (self._task, self._registering):
@@ -223,6 +252,33 @@ class ShareReporter:
         except Exception as error:
             # The next reading reports the demand again. A silent driver requests nothing.
             logger.debug("the demand could not be reported: %r", error)
+
+
+def undeclared_text(workers: Iterable[WorkerCapacity], others: int) -> str:
+    """Return a warning that trials are not shared with other experiments; empty if they are.
+
+    Parameters
+    ----------
+    workers : iterable of WorkerCapacity
+        The workers of the cluster.
+    others : int
+        Number of other experiments on the cluster.
+
+    Examples
+    --------
+    >>> undeclared_text([WorkerCapacity(address="a", resources={"CPU": 4})], 1)
+    ''
+    """
+    usable = [worker for worker in workers if worker.can_run_trials]
+    undeclared = sum("CPU" not in worker.resources for worker in usable)
+    if not others or not undeclared:
+        return ""
+    return (
+        f"{undeclared} of {len(usable)} {plural('worker', len(usable))} declare no CPUs to Dask, so this "
+        f"experiment does not share them with the {others} other {plural('experiment', others)} on the "
+        "cluster: each starts trials there as if it was alone. Leave out declare_resources=False, or start "
+        "the workers with --resources CPU=N"
+    )
 
 
 def _noted() -> Callable[..., None]:

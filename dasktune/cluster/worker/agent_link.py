@@ -20,8 +20,9 @@ from distributed.comm import connect
 from distributed.core import Status
 
 from dasktune.cluster.worker.trainable_loader import TrainableLoader
-from dasktune.isolation.rank_agent import RankAgent
-from dasktune.isolation.rank_messages import AgentLost, FromAgent, ToAgent
+from dasktune.isolation.ranks.fork_server import ForkServers
+from dasktune.isolation.ranks.rank_agent import RankAgent
+from dasktune.isolation.ranks.rank_messages import AgentLost, FromAgent, ToAgent
 from dasktune.placement import host_of
 
 __all__ = ["CommAgentLink", "serve_agent"]
@@ -38,6 +39,9 @@ _ORPHAN_SECONDS: Final = 20.0
 #: waits for a device.
 _LONGEST_END: Final = 30.0
 _LOOK_SECONDS: Final = 0.02
+
+#: The name of the fork servers among the objects that the trials of a worker share.
+_FORK_SERVERS: Final = "dasktune-fork-servers"
 
 Message = ToAgent | FromAgent
 
@@ -252,7 +256,9 @@ def _is_forgotten(plugin: Any, actor: str) -> bool:
 
 def _make_agent(worker: Any, plugin: Any, send: Callable[[FromAgent], None]) -> RankAgent:
     loader = TrainableLoader(worker, plugin, None, _ORPHAN_SECONDS)
-    return RankAgent(host_of(worker.address), send, loader.child_payload)
+    # They are killed with the plugin, at the end of the experiment.
+    servers = plugin.shared.setdefault(_FORK_SERVERS, ForkServers())
+    return RankAgent(host_of(worker.address), send, loader.child_payload, servers)
 
 
 async def _keep(

@@ -32,7 +32,7 @@ from dasktune.isolation.environment import needs_process
 from dasktune.isolation.process import ChildProcess
 from dasktune.isolation.process_pool import WarmProcess
 from dasktune.isolation.process_run import ProcessRun
-from dasktune.isolation.ranked_run import RankedRun
+from dasktune.isolation.ranks.ranked_run import RankedRun
 from dasktune.trainable.async_exception import TrialInterrupted
 from dasktune.trainable.checkpoints.relay import Transfer
 from dasktune.trainable.reporting.outbox import Urgency

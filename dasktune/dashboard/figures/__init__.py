@@ -17,6 +17,7 @@ from dasktune.dashboard.figures.parallel_coordinates import parallel_coordinates
 from dasktune.dashboard.figures.pareto_front import hypervolume_over_time, objectives
 from dasktune.dashboard.figures.resource_usage import resources
 from dasktune.dashboard.figures.rung_figure import rungs
+from dasktune.dashboard.figures.scheduler_costs import what_if
 from dasktune.dashboard.figures.slice import slices
 from dasktune.dashboard.figures.timeline import timeline
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
@@ -37,6 +38,7 @@ __all__ = [
     "rungs",
     "slices",
     "timeline",
+    "what_if",
 ]
 
 #: The figures by name.

@@ -10,10 +10,10 @@ import numpy as np
 from dasktune.dashboard.figures import theme
 from dasktune.dashboard.figures.figure_spec import FigureSpec, empty_spec
 from dasktune.dashboard.labels import label
-from dasktune.dashboard.model.density import robust_range
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.dashboard.model.focus_range import focus_range
 from dasktune.dashboard.model.trial_projection import TrialProjection
-from dasktune.text.formatting import elapsed_unit
+from dasktune.text.formatting import elapsed_unit, plural
 
 __all__ = ["best_so_far", "best_spec"]
 
@@ -27,6 +27,8 @@ def best_so_far(
     projection: ExperimentProjection, *, x: Literal["time", "trials"] = "time", height: int = 340
 ) -> theme.Figure:
     """Show the best value of the first goal so far, and the best value of each trial.
+
+    The axis shows the values that matter, by `focus_range`; a button at the figure shows all.
 
     Parameters
     ----------
@@ -65,24 +67,42 @@ def best_spec(
     unit, seconds = elapsed_unit(projection.elapsed)
     x_label = f"time since the beginning ({unit})" if x == "time" else "trial"
     dots, steps = _dots(projection, seconds, x), _steps(projection, seconds, x)
-    values = [columns["value"] for columns in dots.values()]
-    low, high = robust_range(np.concatenate([*values, steps["value"]]))
+    values = np.concatenate([np.empty(0), *(columns["value"] for columns in dots.values())])
+    best = steps["value"][-1:]
+    if best not in values:  # a retry has replaced it, or its trial is not drawn
+        values = np.concatenate([values, best])
+    focus = focus_range(values, projection.mode, steps["value"])
+    if focus.left_out:
+        trials = f"{focus.left_out:,} {plural('trial', focus.left_out)}"
+        title += f"; {trials} out of sight: the button on the right shows the whole range"
     return FigureSpec(
         draw=_draw,
-        structure=(title, x_label, name, height, tuple(theme.sorted_outcomes(dots))),
+        structure=(x_label, name, height, tuple(theme.sorted_outcomes(dots)), focus.is_log),
         sources={**dots, "best": steps},
-        settings={("y", "start"): low, ("y", "end"): high},
+        settings={
+            ("title", "text"): title,
+            ("y", "start"): focus.low,
+            ("y", "end"): focus.high,
+        },
     )
 
 
 def _draw(spec: FigureSpec) -> theme.Figure:
-    title, x_label, name, height, outcomes = spec.structure
-    made = theme.new_figure(title, x_label, name, height=height, y_range=spec.range("y"))
+    x_label, name, height, outcomes, is_log = spec.structure
+    made = theme.new_figure(
+        spec.settings["title", "text"],
+        x_label,
+        f"{name} (log)" if is_log else name,
+        height=height,
+        y_range=spec.range("y"),
+        y_axis_type="log" if is_log else "linear",
+    )
+    sources = {name: spec.source(name) for name in (*outcomes, "best")}
     drawn = [
         made.scatter(
             "x",
             "value",
-            source=spec.source(outcome),
+            source=sources[outcome],
             size=6,
             color=theme.COLOURS[outcome],
             alpha=0.55,
@@ -94,7 +114,7 @@ def _draw(spec: FigureSpec) -> theme.Figure:
     line = made.step(
         "x",
         "value",
-        source=spec.source("best"),
+        source=sources["best"],
         mode="after",
         line_width=3,
         color=theme.COLOURS["ERROR"],
@@ -102,6 +122,7 @@ def _draw(spec: FigureSpec) -> theme.Figure:
     )
     tips = [("trial", "@trial"), ("value", "@value{0.000000}"), ("iteration", "@iteration")]
     made.add_tools(theme.hover(tips, drawn), theme.hover(tips, [line], mode="mouse"))
+    theme.whole_range_button(made, list(sources.values()), "value")
     theme.legend_above(made)
     return made
 

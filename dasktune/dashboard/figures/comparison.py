@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from dasktune.dashboard.figures import theme
 from dasktune.dashboard.figures.figure_spec import FigureSpec, empty_spec
 from dasktune.dashboard.labels import label
-from dasktune.dashboard.model.density import robust_range
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.dashboard.model.focus_range import focus_range
 from dasktune.text.formatting import elapsed_unit
 
 __all__ = ["comparison", "comparison_spec"]
@@ -38,7 +38,7 @@ def comparison_spec(
     projections: Sequence[ExperimentProjection], *, x: Literal["time", "results"] = "time", height: int = 400
 ) -> FigureSpec:
     """Return the spec of :func:`comparison`; the parameters are the same."""
-    title = "Best so far"
+    title = f"Best so far, {_OVER[x]}"
     compared = [(place, one) for place, one in enumerate(projections) if one.improvements]
     compared = [(place, one) for place, one in compared if _goal(one) == _goal(compared[0][1])]
     if not compared:
@@ -48,17 +48,21 @@ def comparison_spec(
     x_label = f"time since the beginning ({unit})" if x == "time" else "results"
     names = tuple((place, label(one.name or "experiment", 40)) for place, one in compared)
     sources = {f"line {place}": _steps(one, x, seconds) for place, one in compared}
-    low, high = robust_range(np.concatenate([one["value"] for one in sources.values()]))
+    values = np.concatenate([one["value"] for one in sources.values()])
+    focus = focus_range(values, mode, values)
     left_out = len(projections) - len(compared)
-    title = f"Best {name} ({mode}) so far"
+    title = f"Best {name} ({mode}) so far, {_OVER[x]}"
     if left_out:
         title += f"; without {left_out} with another goal or without results"
     return FigureSpec(
         draw=_draw,
-        structure=(x_label, name, height, names),
+        structure=(x_label, name, height, names, focus.is_log),
         sources=sources,
-        settings={("y", "start"): low, ("y", "end"): high, ("title", "text"): title},
+        settings={("y", "start"): focus.low, ("y", "end"): focus.high, ("title", "text"): title},
     )
+
+
+_OVER: Final = {"time": "over time", "results": "over the number of results"}
 
 
 def _goal(projection: ExperimentProjection) -> tuple[str | None, str | None]:
@@ -66,14 +70,21 @@ def _goal(projection: ExperimentProjection) -> tuple[str | None, str | None]:
 
 
 def _draw(spec: FigureSpec) -> theme.Figure:
-    x_label, name, height, names = spec.structure
-    title = spec.settings["title", "text"]
-    made = theme.new_figure(title, x_label, name, height=height, y_range=spec.range("y"))
+    x_label, name, height, names, is_log = spec.structure
+    made = theme.new_figure(
+        spec.settings["title", "text"],
+        x_label,
+        f"{name} (log)" if is_log else name,
+        height=height,
+        y_range=spec.range("y"),
+        y_axis_type="log" if is_log else "linear",
+    )
+    sources = {place: spec.source(f"line {place}") for place, _ in names}
     for place, experiment in names:
         line = made.step(
             "x",
             "value",
-            source=spec.source(f"line {place}"),
+            source=sources[place],
             mode="after",
             line_width=2.5,
             color=theme.CONTRAST[place % len(theme.CONTRAST)],
@@ -83,6 +94,7 @@ def _draw(spec: FigureSpec) -> theme.Figure:
         )
         tips = [("experiment", "@experiment"), ("trial", "@trial"), ("value", "@value")]
         made.add_tools(theme.hover(tips, [line], mode="mouse"))
+    theme.whole_range_button(made, list(sources.values()), "value")
     theme.legend_above(made)
     return made
 

@@ -28,6 +28,8 @@ _Floats = NDArray[np.float64]
 #: Cells along x and along y.
 _CELLS: Final = (200, 120)
 _MOST: Final = 2_000
+#: Width of a category's band, relative to the distance of two categories.
+_BAND: Final = 0.7
 #: Standard deviation of the kernel, relative to the range of a parameter.
 _REACH: Final = 0.08
 #: Maximum opacity of the image, and the kernel weights at which the image is invisible and fully
@@ -66,7 +68,8 @@ def contour(
     Notes
     -----
     The surface is the mean of the trials' values, weighted by a Gaussian of their distance
-    (Nadaraya-Watson). It fades out where no trial is near.
+    (Nadaraya-Watson). It fades out where no trial is near. Along an axis of categories each
+    category has a band of its own, and there is nothing between the bands.
 
     Examples
     --------
@@ -130,18 +133,32 @@ def _draw(
         x_range=Range1d(-0.04, 1.04),
         y_range=Range1d(-0.04, 1.04),
     )
-    colours = _draw_values(made, columns, palette)
+    colours = _draw_values(made, columns, palette, [len(one.categories) for one in parameters])
     made.add_layout(ColorBar(color_mapper=colours, width=10), "right")
     _ticks(made.xaxis, across)
     _ticks(made.yaxis, up)
     return made
 
 
-def _draw_values(made: Figure, columns: dict[str, Any], palette: Sequence[str]) -> LinearColorMapper:
-    """Draw the surface and the trials, and return the colour mapper."""
+def _draw_values(
+    made: Figure, columns: dict[str, Any], palette: Sequence[str], categories: Sequence[int]
+) -> LinearColorMapper:
+    """Draw the surface and the trials, and return the colour mapper.
+
+    Parameters
+    ----------
+    made : Figure
+        The figure.
+    columns : dict
+        The columns of the trials.
+    palette : sequence of str
+        The colours.
+    categories : sequence of int
+        The number of categories along x and along y; 0 for an axis of numbers.
+    """
     low, high = robust_range(columns["value"], margin=0.0)
     colours = LinearColorMapper(palette=palette, low=low, high=high)
-    means, shown_share = _smoothed(columns["x"], columns["y"], columns["value"])
+    means, shown_share = _smoothed(columns["x"], columns["y"], columns["value"], categories)
     picture = _coloured(means, shown_share, palette, low, high)
     made.image_rgba(image=[picture], x=0, y=0, dw=1, dh=1)
     dots = made.scatter(
@@ -189,17 +206,33 @@ def _ticks(axis: Any, parameter: ParameterAxis) -> None:
     axis.major_label_overrides = marks
 
 
-def _smoothed(xs: _Floats, ys: _Floats, values: _Floats) -> tuple[_Floats, _Floats]:
+def _smoothed(
+    xs: _Floats, ys: _Floats, values: _Floats, categories: Sequence[int] = (0, 0)
+) -> tuple[_Floats, _Floats]:
     """Return the weighted means on a grid, and the opacity of each, from 0 to 1."""
-    # A two-dimensional Gaussian is the product of two one-dimensional ones.
+    # A two-dimensional kernel is the product of two one-dimensional ones.
     across, up = (
-        np.exp(-0.5 * (((np.arange(cells) + 0.5)[:, None] / cells - units) / _REACH) ** 2)
-        for cells, units in zip(_CELLS, (xs, ys), strict=True)
+        _kernel((np.arange(cells) + 0.5) / cells, units, count)
+        for cells, units, count in zip(_CELLS, (xs, ys), categories, strict=True)
     )
     weights = np.maximum(up @ across.T, np.finfo(np.float64).tiny)
     means = (up * np.clip(values, *robust_range(values, margin=0.0))) @ across.T / weights
     none, all_ = np.log(_SEEN)
     return means, np.clip((np.log(weights) - none) / (all_ - none), 0.0, 1.0)
+
+
+def _kernel(cells: _Floats, units: _Floats, categories: int) -> _Floats:
+    """Return the weight of each trial in each cell along one axis.
+
+    Between two categories there is nothing: each has a band of its own around its position, in
+    which only its own trials count, and the space between two bands stays empty.
+    """
+    distance = np.abs(cells[:, None] - units)
+    if not categories:
+        weights: _Floats = np.exp(-0.5 * (distance / _REACH) ** 2)
+        return weights
+    half = 0.5 * _BAND / max(1, categories - 1)
+    return (distance <= half).astype(np.float64)
 
 
 def _coloured(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -81,19 +82,22 @@ def curves_spec(
 ) -> FigureSpec:
     """Return the spec of :func:`learning_curves`; the parameters are the same."""
     name = theme.goal_name(projection)
-    title = f"Learning curves of {name}" if trials is None else name
+    title = f"Learning curves of {name}"
+    if trials is not None:
+        title = f"{name} of {', '.join(label(one, 30) for one in trials)}"
     if not projection.num_results or not projection.metrics:
         return empty_spec(title, height=height)
     lines = _chosen(projection, max_lines) if trials is None else _named(projection, trials)
     count = sum(len(trial.curves[0]) > 0 for trial in projection.trials if trial.curves)
-    sources = _lines(projection, lines)
-    parts = tuple(sources)
+    groups = _by_outcome(projection, lines) if trials is None else _by_trial(projection, lines)
+    sources = _columns_of(groups)
+    parts = tuple(group for group, _ in groups)
     if count > len(lines):
         density = density or Density()
         density.update(projection)
         y_range = density.y_range
-        chosen = "" if trials else f", {len(lines)} as lines"
-        title += f": all {count:,} trials in grey{chosen}"
+        chosen = "; the grey shadow is all" if trials else f": {len(lines)} as lines, the grey shadow is all"
+        title += f"{chosen} {count:,} trials"
         longest = density.longest
         sources["shadow"] = _shadow(density)
     else:
@@ -129,9 +133,8 @@ def _draw(spec: FigureSpec) -> theme.Figure:
             source=spec.source("shadow"),
             color_mapper=LinearColorMapper(palette=_SHADES, low=0, high=len(_SHADES)),
         )
-    for part in parts:
-        if not part.startswith("dots"):
-            _draw_lines(made, spec, part)
+    for place, part in enumerate(parts):
+        _draw_lines(made, spec, place, part)
     theme.legend_above(made)
     return made
 
@@ -160,19 +163,52 @@ def _named(projection: ExperimentProjection, trials: Sequence[str]) -> list[Tria
     return found
 
 
-def _lines(projection: ExperimentProjection, trials: Sequence[TrialProjection]) -> dict[str, Any]:
-    """Return the columns of lines and dots by outcome; the best trial has its own columns."""
+@dataclass(frozen=True, slots=True)
+class _LineGroup:
+    """Lines of one colour, with one entry in the legend."""
+
+    legend: str
+    colour: str
+    width: float
+
+
+_LineGroups = list[tuple[_LineGroup, list[TrialProjection]]]
+
+
+def _by_outcome(projection: ExperimentProjection, trials: Sequence[TrialProjection]) -> _LineGroups:
+    """Return the trials by outcome; the best one is a group of its own, on top."""
     best = projection.best
-    parts = {
-        outcome: [trial for trial in trials if trial.outcome == outcome and trial is not best]
+    groups = [
+        (
+            _LineGroup(outcome.lower(), theme.COLOURS[outcome], 1.3),
+            [trial for trial in trials if trial.outcome == outcome and trial is not best],
+        )
         for outcome in theme.sorted_outcomes(trial.outcome for trial in trials if trial is not best)
-    }
+    ]
     if best is not None and best in trials and len(best.curves[0]):
-        parts["best trial"] = [best]
+        groups.append((_LineGroup("best trial", theme.COLOURS["ERROR"], 3.0), [best]))
+    return groups
+
+
+def _by_trial(projection: ExperimentProjection, trials: Sequence[TrialProjection]) -> _LineGroups:
+    """Return each trial as a group with a colour of its own; the best one keeps its colour."""
+    others = [colour for colour in theme.CONTRAST if colour != theme.COLOURS["ERROR"]]
+    groups: _LineGroups = []
+    for trial in trials:
+        name = label(trial.trial_id, 30)
+        if trial is projection.best:
+            groups.append((_LineGroup(f"{name} (the best)", theme.COLOURS["ERROR"], 3.0), [trial]))
+        else:
+            groups.append((_LineGroup(name, others[len(groups) % len(others)], 2.0), [trial]))
+    return groups
+
+
+def _columns_of(groups: _LineGroups) -> dict[str, Any]:
+    """Return the columns of the lines and of the dots of each group."""
     columns = {}
-    for part, members in parts.items():
+    for place, (_, members) in enumerate(groups):
         points = [_thinned(trial) for trial in members]
-        columns[part] = {
+        columns[f"lines {place}"] = {
             "xs": [xs for xs, _ in points],
             "ys": [ys for _, ys in points],
             "trial": [label(trial.trial_id) for trial in members],
@@ -182,17 +218,15 @@ def _lines(projection: ExperimentProjection, trials: Sequence[TrialProjection]) 
         # A curve with a single point is drawn as a dot.
         single = [(xs[0], ys[0]) for xs, ys in points if len(xs) == 1]
         dots = np.array(single, dtype=np.float64).reshape(len(single), 2)
-        columns[f"dots {part}"] = {"x": dots[:, 0], "y": dots[:, 1]}
+        columns[f"dots {place}"] = {"x": dots[:, 0], "y": dots[:, 1]}
     return columns
 
 
-def _draw_lines(made: theme.Figure, spec: FigureSpec, part: str) -> None:
-    is_best = part == "best trial"
-    style = {"color": theme.COLOURS["ERROR" if is_best else part], "legend_label": part.lower()}
-    line = made.multi_line(
-        "xs", "ys", source=spec.source(part), line_width=3.0 if is_best else 1.3, line_alpha=0.75, **style
-    )
-    made.scatter("x", "y", source=spec.source(f"dots {part}"), size=5, **style)
+def _draw_lines(made: theme.Figure, spec: FigureSpec, place: int, group: _LineGroup) -> None:
+    style = {"color": group.colour, "legend_label": group.legend}
+    lines = spec.source(f"lines {place}")
+    line = made.multi_line("xs", "ys", source=lines, line_width=group.width, line_alpha=0.75, **style)
+    made.scatter("x", "y", source=spec.source(f"dots {place}"), size=5, **style)
     tips = [("trial", "@trial"), ("best", "@best"), ("config", "@config")]
     made.add_tools(theme.hover(tips, [line], line_policy="nearest"))
 

@@ -71,7 +71,7 @@ def parallel_spec(
     axes = [*columns, ParameterAxis(name, np.array([trial.best_value() for trial in trials]))]
     trial_labels = [label(trial.trial_id) for trial in trials]
     if projection.mode is not None:
-        title += "; darker is better"
+        title += "; stronger colours are better"
     return static_spec(partial(_draw, title, axes, trial_labels, projection.mode is not None, height))
 
 

@@ -92,11 +92,14 @@ def _draw(name: str, columns: Sequence[ParameterAxis], rows: dict[str, Any], cou
 def _heading(name: str) -> Any:
     """Return the title and the colour key, which all figures share."""
     shades = ",".join(ORDER[:: len(ORDER) // 8])
+    # A dark page sets these variables; see `dasktune.dashboard.report.style`.
+    ink = f"var(--dt-ink, {INK})"
     return Div(
-        text=f'<span style="font:bold 14px {FONT};color:{INK}">Slices: {escape(name)} over each '
-        f'parameter</span><span style="font:12px {FONT};color:{INK};margin-left:32px">first trial '
+        text=f'<span style="font:bold 14px {FONT};color:{ink}">Slices: {escape(name)} over each '
+        f'parameter</span><span style="font:12px {FONT};color:{ink};margin-left:32px">first trial '
         '<span style="display:inline-block;width:90px;height:10px;margin:0 4px;border-radius:3px;'
-        f'background:linear-gradient(to right,{shades})"></span> last trial</span>',
+        f'filter:var(--dt-figure, none);background:linear-gradient(to right,{shades})"></span> last '
+        "trial</span>",
         disable_math=True,
         sizing_mode="stretch_width",
     )

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
-from bokeh.models import HoverTool, Label, Range1d, Title
+from bokeh.models import (
+    CustomAction,
+    CustomJS,
+    HoverTool,
+    InlineStyleSheet,
+    Label,
+    LogScale,
+    Range1d,
+    Title,
+)
 from bokeh.palettes import Cividis256, Purples256
 from bokeh.plotting import figure
 
@@ -27,6 +36,7 @@ __all__ = [
     "legend_above",
     "new_figure",
     "sorted_outcomes",
+    "whole_range_button",
 ]
 
 #: A figure of Bokeh, whose types mypy cannot check.
@@ -78,6 +88,10 @@ _FAINT: Final = "#8C959F"
 _GRID: Final = "#EAEEF2"
 FONT: Final = "Inter, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
+#: Style of a figure. Its canvas has light colours; a dark page sets the variable to a filter that
+#: inverts the brightness and keeps the hues.
+_STYLE: Final = ":host { filter: var(--dt-figure, none); }"
+
 
 def new_figure(
     title: str, x_label: str, y_label: str, *, height: int = 340, tools: str = "", **changes: Any
@@ -101,6 +115,9 @@ def new_figure(
         x_axis_label=x_label,
         y_axis_label=y_label,
         tools=tools or "pan,wheel_zoom,box_zoom,reset,save",
+        stylesheets=[InlineStyleSheet(css=_STYLE)],
+        # A screen reader cannot read a canvas.
+        html_attributes={"role": "figure", "aria-label": _spoken(title, x_label, y_label)},
         **changes,
     )
     made.title = Title(
@@ -128,6 +145,11 @@ def new_figure(
     return made
 
 
+def _spoken(title: str, x_label: str, y_label: str) -> str:
+    """Return a figure's name for a screen reader; it does not depend on the numbers shown."""
+    return f"{y_label} over {x_label}" if x_label and y_label else title.partition(":")[0]
+
+
 def legend_above(made: Figure) -> None:
     """Move the legend above the plot, as a row; a click on an entry hides its glyphs."""
     if not made.legend:
@@ -140,6 +162,48 @@ def legend_above(made: Figure) -> None:
     legend.orientation, legend.location = "horizontal", "top_right"
     legend.padding, legend.margin, legend.spacing = 0, 0, 12
     made.add_layout(legend, "above")
+
+
+#: Shows all values on the y axis; the figure's reset button shows the first range again.
+_SHOW_ALL: Final = """
+let low = Infinity, high = -Infinity
+for (const source of sources) for (const value of source.data[column]) {
+  if (Number.isFinite(value)) [low, high] = [Math.min(low, value), Math.max(high, value)]
+}
+if (low > high) return
+const grow = is_log ? (value, by) => value * 10 ** by : (value, by) => value + by
+const length = is_log ? Math.log10(high / low) : high - low
+const margin = 0.05 * length || 0.5
+range.setv({start: grow(low, -margin), end: grow(high, margin)})
+"""
+
+
+def whole_range_button(made: Figure, sources: list[Any], column: str) -> None:
+    """Add a button to the toolbar that shows all values on the y axis; keep the toolbar visible.
+
+    Parameters
+    ----------
+    made : Figure
+        The figure, whose y range is a `Range1d`.
+    sources : list of ColumnDataSource
+        The data sources of its glyphs.
+    column : str
+        The column with the values.
+    """
+    arguments = {
+        "sources": sources,
+        "column": column,
+        "range": made.y_range,
+        "is_log": isinstance(made.y_scale, LogScale),
+    }
+    made.add_tools(
+        CustomAction(
+            description="Show the whole range of values",
+            icon="zoom_out",
+            callback=CustomJS(args=arguments, code=_SHOW_ALL),
+        )
+    )
+    made.toolbar.autohide = False
 
 
 def sorted_outcomes(words: Iterable[str]) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from math import nan
 from typing import TYPE_CHECKING, Any, Final
 
+from dasktune.dashboard.model.rank_places import RankPlaces
 from dasktune.dashboard.model.trial_projection import ExploitMark, TrialProjection
 from dasktune.trial import actions, events
 from dasktune.trial.checkpoint_record import CheckpointRecord
@@ -76,6 +77,7 @@ def apply_record(experiment: ExperimentProjection, record: Record) -> None:  # n
             case None:  # an event of a newer version
                 pass
             case events.Suggested():
+                experiment.is_exhausted = event.finished
                 trial = experiment.add_trial(event.trial_id, record["config"], time, event.dirname)
             case events.TrialAddRequested():
                 if experiment.find(event.trial_id) is None:
@@ -115,6 +117,8 @@ def _apply_result(
     iteration = int(metrics["training_iteration"])
     experiment.count_result(trial, iteration)
     trial.metrics = metrics
+    if trial.ranks is not None:
+        trial.ranks.count(metrics)
     for goal, name in enumerate(experiment.metrics):
         value = metrics.get(name)
         if type(value) is not float:
@@ -144,6 +148,7 @@ def _apply_event(
     match event:
         case events.TrialStarted():
             experiment.begin_attempt(trial, event.worker, time)
+            trial.ranks = RankPlaces(event.ranks) if event.ranks else None
         case events.CheckpointCommitted():
             trial.add_checkpoint(event.checkpoint)
         case events.CheckpointLost():

@@ -104,6 +104,8 @@ class ExperimentProjection:
         Times of the first and the last record, by the runner's clock; NaN without records.
     stop_reason : str
         Why the whole experiment was stopped; empty if it was not.
+    is_exhausted : bool
+        Whether the searcher has no further suggestions.
     on_hold : bool
         Whether the user holds the experiment, so that no trial starts.
     full_budget : int
@@ -166,7 +168,7 @@ class ExperimentProjection:
         #: When the present driver began, and how many trials had ended before.
         self._session = nan, 0
         self.stop_reason = ""
-        self.on_hold = False
+        self.is_exhausted = self.on_hold = False
         #: Number of trials that the user has added.
         self._added = 0
         self.full_budget = self.num_stopped_early = self._stopped_iterations = 0
@@ -202,6 +204,14 @@ class ExperimentProjection:
     def num_finished(self) -> int:
         """The number of trials that have ended."""
         return self.counts["TERMINATED"] + self.counts["ERROR"]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all trials of the experiment have been created and have ended."""
+        created = len(self.trials)
+        all_created = self.is_exhausted or bool(self.stop_reason)
+        all_created = all_created or (self.total is not None and created >= self.total)
+        return all_created and self.num_finished == created
 
     @property
     def remaining(self) -> float | None:

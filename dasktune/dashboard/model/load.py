@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import nan
 from typing import Any
 
+from dasktune.dashboard.model.curve import MAX_POINTS
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.errors import ConfigError, StorageError
 from dasktune.results.result import Result
@@ -63,7 +64,7 @@ def load_projection(
 
 
 def empty_projection(
-    spec: Mapping[str, Any], metric: Metric = None, mode: Modes = None
+    spec: Mapping[str, Any], metric: Metric = None, mode: Modes = None, max_points: int = MAX_POINTS
 ) -> ExperimentProjection:
     """Return the empty projection of an experiment.
 
@@ -75,6 +76,8 @@ def empty_projection(
         The metric to show; by default the optimised one.
     mode : {"min", "max"} or list of them, optional
         Whether lower or higher values are better; by default the experiment's mode.
+    max_points : int, default=512
+        Maximum number of points of a curve.
 
     Raises
     ------
@@ -92,6 +95,7 @@ def empty_projection(
             mode=spec.get("mode") if mode is None else mode,
             total=total if type(total) is int else None,
             scales={name: scale for name, scale in scales.items() if scale in ("linear", "log")},
+            max_points=max_points,
         )
     except ConfigError as error:
         if metric is None and mode is None:

@@ -8,6 +8,7 @@ from math import isfinite, isnan, nan
 from typing import Any, Final
 
 from dasktune.dashboard.model.curve import Curve
+from dasktune.dashboard.model.rank_places import RankPlaces
 from dasktune.trial.checkpoint_record import CheckpointRecord
 
 __all__ = [
@@ -153,6 +154,8 @@ class TrialProjection:
     #: ``training_iteration`` of donors' checkpoints from which the trial continued although it had
     #: not reached that iteration itself: its curve has a gap at each.
     jumps: list[int] = field(default_factory=list)
+    #: The ranks of the last attempt; None for a trial of one process.
+    ranks: RankPlaces | None = None
 
     @property
     def attempt(self) -> Attempt | None:

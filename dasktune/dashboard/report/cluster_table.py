@@ -10,6 +10,7 @@ from bokeh.models import Div
 
 from dasktune.dashboard.figures.figure_spec import FigureSpec
 from dasktune.dashboard.labels import label
+from dasktune.dashboard.report.style import MUTED
 from dasktune.placement import ClusterShares, ExperimentShare
 from dasktune.text.formatting import format_duration
 
@@ -46,7 +47,7 @@ def shares_html(shares: ClusterShares) -> str:
         for one in shares.experiments
     )
     waiting = shares.waiting_text
-    note = f'<div style="color:#57606a">This experiment {escape(waiting)}.</div>' if waiting else ""
+    note = f'<div style="color:{MUTED}">This experiment {escape(waiting)}.</div>' if waiting else ""
     return (
         '<div style="font-weight:700">Experiments on this cluster</div>'
         f'{note}<table style="border-spacing:24px 6px;text-align:left"><tr>{head}</tr>{rows}</table>'

@@ -90,9 +90,13 @@ def failures_spec(projection: ExperimentProjection) -> FigureSpec:
 
 
 def _text(projection: ExperimentProjection, trial: TrialProjection) -> str:
-    when = "" if isnan(trial.failed_at) else f" after {format_duration(trial.failed_at - projection.began)}"
-    more = f"{trial.failures} failures, the last one{when}" if trial.failures > 1 else f"failed{when}"
-    head = f"{trial.trial_id} ({trial.outcome}, {more})"
+    more = [f"{trial.failures} failures"] if trial.failures > 1 else []
+    last = trial.attempts[-1] if trial.attempts else None
+    if last is not None and last.outcome == "failed" and last.end is not None:
+        more.append(f"failed after it ran for {format_duration(last.end - last.start)}")
+    if not isnan(trial.failed_at):
+        more.append(f"{format_duration(trial.failed_at - projection.began)} after the experiment began")
+    head = ", ".join([f"{trial.trial_id}: {trial.outcome}", *more])
     return printable_lines(f"{head}\n{(trial.traceback or trial.error)[-_MOST_TRACEBACK:]}")
 
 

@@ -8,28 +8,34 @@ from typing import Any
 
 from bokeh.models import Div, InlineStyleSheet
 
-from dasktune.dashboard.figures.theme import COLOURS
+from dasktune.dashboard.figures.theme import COLOURS, FONT
 from dasktune.dashboard.labels import config_label, label, value_label
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.model.parameter_axis import parameter_names
-from dasktune.text.formatting import format_duration, plural
+from dasktune.dashboard.report.style import INK, MUTED, colour
+from dasktune.text.formatting import format_duration, plural, printable_lines
 
 __all__ = ["LOST", "header", "header_html"]
 
 _CARD = (
-    '<div style="background:#fff;border:1px solid #d0d7de;border-radius:10px;padding:10px 16px;'
-    'min-width:120px"><div style="color:#57606a;font-size:12px">{title}</div>'
+    f'<div style="background:{colour("card")};border:1px solid {colour("line")};border-radius:10px;'
+    f'padding:10px 16px;min-width:120px"><div style="color:{MUTED};font-size:12px">{{title}}</div>'
     '<div style="font-size:21px;font-weight:650;line-height:1.35">{value}</div>'
-    '<div style="color:#57606a;font-size:12px">{note}</div></div>'
+    f'<div style="color:{MUTED};font-size:12px">{{note}}</div></div>'
 )
 _CHIP = (
     '<span style="display:inline-block;background:{colour};color:{ink};border-radius:999px;'
     'padding:1px 10px;margin-right:6px;font-size:12px;font-weight:600">{text}</span>'
 )
 _BEST = (
-    '<div style="margin-top:10px;color:#57606a;font-size:12px">{title} '
-    '<span style="color:#24292f;font-family:ui-monospace,monospace;overflow-wrap:anywhere">'
+    f'<div style="margin-top:10px;color:{MUTED};font-size:12px">{{title}} '
+    f'<span style="color:{INK};font-family:ui-monospace,monospace;overflow-wrap:anywhere">'
     "{text}</span></div>"
+)
+_NOTICE = (
+    f'<div{{hide}} role="status" style="margin-top:10px;padding:8px 14px;border-radius:8px;'
+    f'border:1px solid {colour("line")};background:{colour("chosen")};color:{INK};font-size:13px">'
+    "{text}</div>"
 )
 
 #: States of the driver: the beginning of the text, the two colours of its chip, and whether the
@@ -41,14 +47,15 @@ _STATES = (
     ("experiment has ended", "#57606A", "#fff", False),
     ("no new records", "#FFD33D", "#24292f", True),
     ("driver is running, no new records", "#FFD33D", "#24292f", True),
-    ("driver is running", "#2DA44E", "#fff", True),
+    ("driver is running", "#2DA44E", "#24292f", True),
 )
 
 #: Style of a header whose server is lost. The page itself adds the class ``dt-lost``, as the server
 #: cannot. Both texts are in the header from the start; the class selects one.
 LOST = """
 .dt-lost { display: none; }
-:host(.dt-lost) .dt-lost { display: inline; }
+:host(.dt-lost) span.dt-lost { display: inline; }
+:host(.dt-lost) div.dt-lost { display: block; }
 :host(.dt-lost) .dt-alive { display: none; }
 """
 
@@ -70,7 +77,14 @@ def header(projection: ExperimentProjection) -> Any:
     )
 
 
-def header_html(projection: ExperimentProjection, state: str = "", lost_text: str = "driver is lost") -> str:
+def header_html(
+    projection: ExperimentProjection,
+    state: str = "",
+    lost_text: str = "driver is lost",
+    *,
+    command: str = "",
+    is_closing: bool = False,
+) -> str:
     """Return the header as HTML in which all user text is escaped.
 
     Parameters
@@ -81,6 +95,10 @@ def header_html(projection: ExperimentProjection, state: str = "", lost_text: st
         The driver's status, if it is known.
     lost_text : str, default="driver is lost"
         The text that replaces the status once the server is lost; see `LOST`.
+    command : str, default=""
+        The shell command that shows the experiment once the page's server has ended.
+    is_closing : bool, default=False
+        Whether the page's server ends now.
     """
     name = escape(label(projection.name or "experiment", 80))
     goals = [
@@ -94,13 +112,30 @@ def header_html(projection: ExperimentProjection, state: str = "", lost_text: st
         for title, value, note in _cards(projection, goes_on)
     )
     return (
-        "<div style=\"font-family:Inter,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif;"
-        f'color:#24292f"><div style="font-size:22px;font-weight:700">{name}</div>'
-        f'<div style="margin:2px 0 10px"><span style="color:#57606a;margin-right:12px">{goal}'
+        f'<div style="font-family:{escape(FONT)};color:{INK}">'
+        f'<div style="font-size:22px;font-weight:700" role="heading" aria-level="1">{name}</div>'
+        f'<div style="margin:2px 0 10px"><span style="color:{MUTED};margin-right:12px">{goal}'
         f"</span>{_chips(projection, goes_on)}{_driver_state(state, lost_text)}</div>"
         f'<div style="display:flex;flex-wrap:wrap;gap:12px">{cards}</div>'
-        f"{_best_configuration(projection)}</div>"
+        f"{_best_configuration(projection)}{_notice(projection, state, command, is_closing)}</div>"
     )
+
+
+def _notice(projection: ExperimentProjection, state: str, command: str, is_closing: bool) -> str:
+    """Return what a viewer should know who wonders why the page does not change."""
+    how = ""
+    if command:
+        code = f'<code style="user-select:all">{escape(printable_lines(command))}</code>'
+        how = f" To look on, run {code} in a terminal."
+    if is_closing:
+        goes_on = " while the experiment goes on" if state.startswith("driver is running") else ""
+        why = f"The server of this page has ended{' with the run' if 'ended' in state else goes_on}"
+        return _NOTICE.format(hide="", text=f"{why}. This is the last state.{how}")
+    if how and state and "ended" not in state:
+        return _NOTICE.format(hide=' class="dt-lost"', text=f"This is the last known state.{how}")
+    if not projection.trials and not state.startswith("reading"):
+        return _NOTICE.format(hide="", text="No trial has been created yet. The pages fill by themselves.")
+    return ""
 
 
 def _driver_state(state: str, gone: str) -> str:
@@ -110,13 +145,13 @@ def _driver_state(state: str, gone: str) -> str:
     text = escape(label(state, 120))
     looks = [one for one in _STATES if state.startswith(one[0])]
     if not looks:
-        return f'<span style="color:#57606a">{text}</span>'
+        return f'<span style="color:{MUTED}">{text}</span>'
     _, colour, ink, goes_on = looks[0]
     chip = _CHIP.format(colour=colour, ink=ink, text=text)
     if not goes_on:
         return chip
     lost = _CHIP.format(colour="#CF222E", ink="#fff", text=escape(gone))
-    note = '<span style="color:#57606a">last known state</span>'
+    note = f'<span style="color:{MUTED}">last known state</span>'
     return _live_or_lost(chip, f"{lost}{note}")
 
 
@@ -134,7 +169,7 @@ def _chips(projection: ExperimentProjection, goes_on: bool) -> str:
     chips = [
         _CHIP.format(
             colour=COLOURS[word],
-            ink="#24292f" if word in light else "#fff",
+            ink="#000" if word == "ERROR" else "#24292f" if word in light else "#fff",
             text=_count_text(word, counts[word], goes_on),
         )
         for word in order
@@ -165,7 +200,8 @@ def _cards(projection: ExperimentProjection, goes_on: bool) -> Iterator[tuple[st
     total = projection.total or len(projection.trials)
     left = projection.remaining if goes_on else None
     note = "" if left is None else _live_or_lost(f"about {format_duration(left)} left", "")
-    yield "trials done", f"{projection.num_finished:,} of {total:,}", note
+    done = f"{projection.num_finished:,} of {total:,}" if total else "0"
+    yield "trials done", done, note
     workers = len(projection.workers)
     note = f"{workers} {plural('worker', workers)}"
     yield "elapsed", format_duration(projection.elapsed), note

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from bokeh.embed import file_html
 from bokeh.layouts import column
-from bokeh.models import InlineStyleSheet, TabPanel, Tabs
+from bokeh.models import Div, InlineStyleSheet, TabPanel, Tabs
 from bokeh.resources import INLINE
 
 from dasktune.dashboard.figures import (
@@ -22,6 +22,7 @@ from dasktune.dashboard.figures import (
     rungs,
     slices,
     timeline,
+    what_if,
 )
 from dasktune.dashboard.labels import label
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
@@ -30,6 +31,7 @@ from dasktune.dashboard.report.failed_trials import failures_spec
 from dasktune.dashboard.report.header import header
 from dasktune.dashboard.report.style import BODY, CARD, TABS
 from dasktune.dashboard.report.trial_table import trial_table
+from dasktune.forecast.what_if import WhatIf
 
 __all__ = ["decision_figures", "report_layout", "to_html"]
 
@@ -45,13 +47,15 @@ _PAGE: Final = f"""
 """
 
 
-def to_html(projection: ExperimentProjection) -> str:
+def to_html(projection: ExperimentProjection, forecast: WhatIf | None = None) -> str:
     """Return the report of an experiment as one HTML page, which loads nothing else.
 
     Parameters
     ----------
     projection : ExperimentProjection
         The experiment, finished or not.
+    forecast : WhatIf, optional
+        What `dasktune.whatif` has returned for the experiment. The report shows it on a tab.
 
     Notes
     -----
@@ -71,21 +75,23 @@ def to_html(projection: ExperimentProjection) -> str:
     True
     """
     title = f"{label(projection.name or 'experiment', 80)} · dasktune"
-    html: str = file_html(report_layout(projection), INLINE, title=title, template=_PAGE)
+    html: str = file_html(report_layout(projection, forecast), INLINE, title=title, template=_PAGE)
     return html
 
 
-def report_layout(projection: ExperimentProjection) -> Any:
+def report_layout(projection: ExperimentProjection, forecast: WhatIf | None = None) -> Any:
     """Return the Bokeh models of the report: the header, and below it one tab for each page.
 
     Parameters
     ----------
     projection : ExperimentProjection
         The experiment.
+    forecast : WhatIf, optional
+        What it would have cost under other schedulers.
     """
     tabs = [
         TabPanel(title=title, child=column(*map(_card, parts), sizing_mode="stretch_width"))
-        for title, parts in _pages(projection)
+        for title, parts in _pages(projection, forecast)
     ]
     return column(
         header(projection),
@@ -98,7 +104,7 @@ def _card(part: Any) -> Any:
     return column(part, sizing_mode="stretch_width", styles=CARD)
 
 
-def _pages(projection: ExperimentProjection) -> list[tuple[str, list[Any]]]:
+def _pages(projection: ExperimentProjection, forecast: WhatIf | None) -> list[tuple[str, list[Any]]]:
     seen = [with_objective(projection, goal) for goal in range(len(projection.metrics) or 1)]
     pages = [
         ("Overview", [draw(one) for one in seen for draw in (best_so_far, learning_curves)]),
@@ -118,6 +124,9 @@ def _pages(projection: ExperimentProjection) -> list[tuple[str, list[Any]]]:
     figures = decision_figures(projection)
     if figures:
         pages.append(("Scheduler", figures))
+    if forecast is not None:
+        text = Div(text=forecast._repr_html_(), sizing_mode="stretch_width")
+        pages.append(("What if", [what_if(forecast), text]))
     pages.append(("Workers", [timeline(projection), resources(projection)]))
     failed = sum(bool(trial.error) for trial in projection.trials)
     if failed:

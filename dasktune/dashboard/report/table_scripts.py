@@ -9,13 +9,39 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Final
 
-__all__ = ["FILTER_TABLE", "FILTER_WHILE_TYPING", "SHOW_SELECTED"]
+__all__ = ["DOWNLOAD_CSV", "FILTER_TABLE", "FILTER_WHILE_TYPING", "KEEP_FOCUS", "SHOW_SELECTED"]
+
+#: Keeps the keyboard focus where it is when the selection is shown again. Each update of a table
+#: shows the selected rows anew; SlickGrid's plug-in for copying cells then gives the focus to the
+#: table, and what the user types into the filter is lost. A click on a row still focuses the table.
+#: Arguments: `table`.
+KEEP_FOCUS: Final = """
+const shown = Bokeh.index.find_one(table)
+if (shown?.grid) shown.grid.focus = () => {}
+"""
+
+#: Sorts a table once by a column, unless the user has sorted it.
+_SORT_ONCE: Final = """
+const [sortField, isAscending] = sort
+if (shown?.grid && !shown.grid.isSortedOnce
+    && source.data[sortField].some((value) => value === value && value !== "")) {
+  shown.grid.isSortedOnce = true
+  const sorted = shown.grid.getColumns().find((one) => one.field === sortField)
+  if (sorted && !shown.grid.getSortColumns().length) {
+    shown.grid.setSortColumn(sorted.id, isAscending)
+    shown.updateGrid()
+  }
+}
+"""
 
 #: Shows the rows for which the filter holds; an invalid filter shows all rows and an error message.
-#: Arguments: the models; `names`, pairs of a filter's name and a column of the source; and `fixed`,
+#: Arguments: the models; `sort`, a column and whether it ascends; `noun`, what a row is;
+#: `names`, pairs of a filter's name and a column of the source; and `fixed`,
 #: pairs of a filter's name and a value.
 FILTER_TABLE: Final = (
     files(__package__).joinpath("trial_filter.js").read_text(encoding="utf-8")
+    + KEEP_FOCUS
+    + _SORT_ONCE
     + """
 const valueOf = {
   status: (i) => source.data.status[i] === "STOPPED" ? ["STOPPED", "TERMINATED"]
@@ -23,7 +49,7 @@ const valueOf = {
   worker: (i) => [source.data.address[i], source.data.worker[i]],
 }
 const columns = new Map(names.map(
-  ([name, column]) => [name, valueOf[column] ?? ((i) => source.data[column][i])]))
+  ([name, column]) => [name, (column in source.data && valueOf[column]) || ((i) => source.data[column][i])]))
 for (const [name, value] of fixed) columns.set(name, () => value)
 let holds = () => true, wrong = ""
 try {
@@ -32,16 +58,50 @@ try {
   if (!(error instanceof FilterError)) throw error
   wrong = error.message
 }
-const indices = []
-for (let i = 0; i < source.data.trial.length; i++) {
+const indices = [], count = source.get_length() ?? 0
+for (let i = 0; i < count; i++) {
   if (holds(i)) indices.push(i)
 }
-view.filter = new (Bokeh.Models.get("IndexFilter"))({indices})
-source.change.emit()
-note.styles = wrong ? {color: "#a40e26"} : {}
-note.text = wrong || indices.length + " of " + source.data.trial.length + " trials"
+const filter = view.filter
+const before = filter.type === "IndexFilter" ? filter.indices : null
+// An equal filter would draw the table once more, and send all indices to the server.
+const isSame = before !== null && before.length === indices.length
+  && before.every((one, place) => one === indices[place])
+if (!isSame) {
+  view.filter = new (Bokeh.Models.get("IndexFilter"))({indices})
+  source.change.emit()
+}
+const text = wrong || `${indices.length} of ${count} ${noun}${count === 1 ? "" : "s"}`
+if (note.text !== text) {
+  note.styles = wrong ? {color: "var(--dt-red, #a40e26)"} : {}
+  note.text = text
+}
 """
 )
+
+#: Saves the rows that the filter leaves as a CSV file. A spreadsheet would run a text that begins
+#: like a formula, so such a text gets an apostrophe, as `dasktune.text.formatting.csv_cell` does.
+#: Arguments: `source`, `view`; `heads`, pairs of a heading and a column; `filename`.
+DOWNLOAD_CSV: Final = r"""
+const safe = (value) => {
+  if (typeof value === "number") return Number.isNaN(value) ? "" : String(value)
+  const text = String(value ?? "").replace(/\r\n?/g, "\n")
+  const isNumber = text.trim() !== "" && Number.isFinite(Number(text))
+  return /^ *[-=+@\t\n]/.test(text) && !isNumber ? "'" + text : text
+}
+const quote = (text) => /[",\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text
+const cells = (values) => values.map((one) => quote(safe(one))).join(",")
+const filter = view.filter
+const count = source.get_length() ?? 0
+const rows = filter.type === "IndexFilter" ? filter.indices : Array.from({length: count}, (_, i) => i)
+const lines = [cells(heads.map(([name]) => name))]
+for (const row of rows) lines.push(cells(heads.map(([, column]) => source.data[column][row])))
+const link = document.createElement("a")
+link.href = URL.createObjectURL(new Blob([lines.join("\n") + "\n"], {type: "text/csv"}))
+link.download = filename
+link.click()
+setTimeout(() => URL.revokeObjectURL(link.href), 10000)
+"""
 
 #: Shows the details of the selected trial.
 SHOW_SELECTED: Final = """

@@ -11,6 +11,7 @@ from bokeh.models import InlineStyleSheet, PreText
 from dasktune.dashboard.labels import label, value_label
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.model.trial_projection import MAX_CHECKPOINTS, TrialProjection
+from dasktune.dashboard.report.rank_lines import rank_lines
 from dasktune.results.result import is_auto_filled
 from dasktune.text.formatting import format_duration, plural, printable_lines
 from dasktune.trial.metrics import flatten
@@ -20,6 +21,7 @@ __all__ = ["text_box", "trial_text"]
 _SMALL: Final = {"font-size": "12px"}
 #: Breaks long lines, which Bokeh's styles do not.
 _BROKEN: Final = "pre { white-space: pre-wrap; overflow-wrap: anywhere; }"
+_SCROLLED: Final = "pre { overflow-x: auto; }"
 
 #: Maximum length of an error, and of the text above it, in characters.
 _MOST: Final = 4_000
@@ -27,7 +29,9 @@ _MOST: Final = 4_000
 _MOST_ATTEMPTS: Final = 5
 
 
-def text_box(text: str, *, styles: Mapping[str, str] | None = None, **more: Any) -> PreText:
+def text_box(
+    text: str, *, styles: Mapping[str, str] | None = None, is_table: bool = False, **more: Any
+) -> PreText:
     """Return a model that shows a text of several lines.
 
     Parameters
@@ -36,6 +40,8 @@ def text_box(text: str, *, styles: Mapping[str, str] | None = None, **more: Any)
         The text.
     styles : mapping of str to str, optional
         More CSS.
+    is_table : bool, default=False
+        Whether the lines have columns, so that long lines scroll; otherwise they break.
     **more
         Other properties of Bokeh's `PreText`.
     """
@@ -44,7 +50,7 @@ def text_box(text: str, *, styles: Mapping[str, str] | None = None, **more: Any)
         disable_math=True,
         sizing_mode="stretch_width",
         styles={**_SMALL, **(styles or {})},
-        stylesheets=[InlineStyleSheet(css=_BROKEN)],
+        stylesheets=[InlineStyleSheet(css=_SCROLLED if is_table else _BROKEN)],
         **more,
     )
 
@@ -66,6 +72,7 @@ def trial_text(projection: ExperimentProjection, trial: TrialProjection) -> str:
         *([f"clone of: {projection.trials[trial.parent].trial_id}"] if trial.parent >= 0 else []),
         *_counts(trial),
         *_attempts(projection, trial),
+        *rank_lines(trial),
         *_checkpoints(trial),
         "",
         *_configuration(projection, trial),

@@ -3,6 +3,8 @@
 class FilterError extends Error {}
 
 const MAX_LENGTH = 10000, MAX_DEPTH = 50, MAX_LISTED = 40, MAX_QUOTED = 40, MAX_DIGITS = 400
+// How like a column's name a text must be to be taken for it, from 0 to 1.
+const MIN_LIKENESS = 0.6
 // Python and JavaScript disagree about which characters are spaces, so the language lists its own.
 const SPACES = " \\t\\r\\n\\f\\v\\u00a0\\ufeff"
 const TOKEN = new RegExp(
@@ -100,6 +102,39 @@ const tokenize = (text) => {
   return tokens
 }
 
+// Returns the number of characters in common blocks of two texts, as Python's difflib counts them:
+// the longest common block, and the same to its left and to its right.
+const common = (one, other) => {
+  let size = 0, left = 0, right = 0, before = new Map()
+  for (let i = 0; i < one.length; i++) {
+    const here = new Map()
+    for (let j = 0; j < other.length; j++) {
+      if (one[i] !== other[j]) continue
+      const length = (before.get(j - 1) ?? 0) + 1
+      here.set(j, length)
+      if (length > size) [size, left, right] = [length, i - length + 1, j - length + 1]
+    }
+    before = here
+  }
+  return size && size + common(one.slice(0, left), other.slice(0, right))
+    + common(one.slice(left + size), other.slice(right + size))
+}
+// Returns the name that is most like a text; undefined if none is similar.
+const closest = (text, names) => {
+  const wanted = [...text]
+  let best, most = MIN_LIKENESS
+  for (const name of names) {
+    const own = [...name], length = own.length + wanted.length
+    // The likeness cannot be higher than if the shorter text were a part of the longer one.
+    if (2 * Math.min(own.length, wanted.length) < most * length) continue
+    const likeness = 2 * common(own, wanted) / length
+    if (likeness > most || (likeness === most && (best === undefined || name > best))) {
+      [best, most] = [name, likeness]
+    }
+  }
+  return best
+}
+
 // Returns a function that says whether a filter holds for a row. `columns` is a Map from the name
 // of each column to the function that returns its value for a row; `rowText` returns all its texts.
 const parseFilter = (text, columns, rowText) => {
@@ -117,12 +152,13 @@ const parseFilter = (text, columns, rowText) => {
     const where = place(token.start)
     throw new FilterError(`filter must have ${wanted} at character ${where}, got ${got}`)
   }
-  const refuseColumn = (what, start, end) => {
-    const names = [...columns.keys()]
+  const refuseColumn = (what, start, end, name) => {
+    const names = [...columns.keys()], near = closest(name, names)
+    const hint = near === undefined ? "" : ` Did you mean ${quoted(near)}?`
     const more = names.length > MAX_LISTED ? ` and ${names.length - MAX_LISTED} more` : ""
     throw new FilterError(
       `filter must have ${what} at character ${place(start)}, got ${quoted(text.slice(start, end))}.`
-      + ` Columns: ${names.slice(0, MAX_LISTED).join(", ")}${more}`)
+      + `${hint} Columns: ${names.slice(0, MAX_LISTED).join(", ")}${more}`)
   }
   const any = () => {
     const tests = [all()]
@@ -184,7 +220,7 @@ const parseFilter = (text, columns, rowText) => {
       }
     }
     if (!operands.some((one) => one.isColumn)) {
-      refuseColumn("a column in the comparison", token.start, tokens[at - 1].end)
+      refuseColumn("a column in the comparison", token.start, tokens[at - 1].end, token.text)
     }
     return (row) => tests.every((test) => test(row))
   }
@@ -219,7 +255,7 @@ const parseFilter = (text, columns, rowText) => {
       const valueOf = columns.get(token.text)
       return {values: (row) => asList(valueOf(row)), isColumn: true}
     }
-    if (token.kind === "column") refuseColumn("a column", token.start, token.end)
+    if (token.kind === "column") refuseColumn("a column", token.start, token.end, token.text)
     return {values: () => [token.text], isColumn: false}
   }
   const test = any()

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from html import escape
-from math import nan
+from math import inf, nan
 from typing import Any, Final
 
 import numpy as np
 from bokeh.layouts import column, row
 from bokeh.models import (
     AllIndices,
+    Button,
     CDSView,
     ColumnDataSource,
     CustomJS,
     DataTable,
+    HTMLTemplateFormatter,
+    InlineStyleSheet,
     NumberFormatter,
     Paragraph,
     ScientificFormatter,
@@ -40,15 +43,19 @@ from dasktune.dashboard.model.parameter_axis import ParameterAxis, parameter_axe
 from dasktune.dashboard.model.row_cache import rows_of
 from dasktune.dashboard.model.trial_projection import TrialProjection
 from dasktune.dashboard.report.failed_trials import failure_order
+from dasktune.dashboard.report.style import INPUT, TABLE
 from dasktune.dashboard.report.table_scripts import (
+    DOWNLOAD_CSV,
     FILTER_TABLE,
     FILTER_WHILE_TYPING,
+    KEEP_FOCUS,
     SHOW_SELECTED,
 )
 from dasktune.dashboard.report.trial_detail import text_box, trial_text
+from dasktune.text.formatting import plural
 from dasktune.trial.metrics import number
 
-__all__ = ["MOST_ROWS", "table_spec", "trial_table"]
+__all__ = ["MOST_ROWS", "frame_styles", "table_spec", "trial_table"]
 
 #: Maximum number of rows: the newest failures, the best trials, and the newest other trials.
 MOST_ROWS: Final = 2_000
@@ -57,6 +64,14 @@ _ERRORS: Final = 0.15
 #: Maximum number of parameters with a visible column. The filter accepts all parameters.
 _MOST_PARAMETERS: Final = 8
 _POINTS: Final = 50
+#: Pixels of a row and of the heading with the scroll bar, and the most rows that get a height.
+_ROW_HEIGHT: Final = 25
+_HEAD_HEIGHT: Final = 48
+_MOST_SHOWN: Final = 60
+
+#: Cells as HTML. `<%- %>` escapes the value.
+_STATUS_CELL: Final = '<span class="dt-status dt-<%- value %>"><%- value %></span>'
+_LONG_CELL: Final = '<span title="<%- value %>"><%- value %></span>'
 #: Larger integers are not exact as 64-bit floating-point numbers.
 _MAX_EXACT: Final = 2**53
 
@@ -76,6 +91,7 @@ _ALIASES: Final = {
     "seconds": "seconds",
     "training_iteration": "iteration",
     "last": "last",
+    "rank": "rank",
     "why": "why",
 }
 
@@ -101,7 +117,11 @@ def table_spec(
 ) -> FigureSpec:
     """Return the spec of :func:`trial_table`; the parameters are the same."""
     most = MOST_ROWS if most is None else most
-    trials = _stable_rows(projection, most) if live else _selected_trials(projection, most)
+    trials = (
+        _stable_rows(projection, most)
+        if live
+        else _best_first(projection, _selected_trials(projection, most))
+    )
     # Columns must not appear and disappear while a viewer reads the table.
     wanted, fixed = _stable_columns(projection) if live else (None, ())
     parameters = parameter_axes(projection, trials, wanted)
@@ -118,7 +138,7 @@ def table_spec(
     columns = tuple(
         (one.name, _kind(one) if place < _MOST_PARAMETERS else "") for place, one in enumerate(parameters)
     )
-    settings = {}
+    settings: dict[tuple[str, str], Any] = {("table frame", "styles"): frame_styles(len(trials))}
     if left_out:
         settings["left out", "text"] = (
             f"{left_out:,} of {len(projection.trials):,} trials are left out to limit the "
@@ -131,6 +151,18 @@ def table_spec(
         sources={"trials": data},
         settings=settings,
     )
+
+
+def frame_styles(rows: int) -> dict[str, str]:
+    """Return the style of a frame that is as high as its table, if the window is high enough.
+
+    Parameters
+    ----------
+    rows : int
+        The number of rows.
+    """
+    height = _HEAD_HEIGHT + _ROW_HEIGHT * min(max(rows, 3), _MOST_SHOWN)
+    return {"height": f"min({height}px, max(62vh, 220px))"}
 
 
 def _kind(parameter: ParameterAxis) -> str:
@@ -170,10 +202,21 @@ def _draw(spec: FigureSpec, projection: ExperimentProjection, trials: Sequence[T
         # The columns keep their widths; the table scrolls.
         autosize_mode="none",
         reorderable=False,
-        height=420 if live else min(420, 60 + 26 * max(3, len(trials))),
-        sizing_mode="stretch_width",
+        # A viewer who reads a row must not be taken to another one by each update.
+        scroll_to_selection=False,
+        sizing_mode="stretch_both",
+        stylesheets=[InlineStyleSheet(css=TABLE)],
     )
-    parts = [_filter(source, view, *_fields(goals, parameters, fixed), live), table]
+    # The height belongs to the frame: a change of the table itself would build it anew.
+    frame = column(
+        table, name="table frame", sizing_mode="stretch_width", styles=spec.settings["table frame", "styles"]
+    )
+    source.selected.js_on_change("indices", CustomJS(args={"table": table}, code=KEEP_FOCUS))
+    heads = [
+        (title, field)
+        for field, title, _ in _titles(goals, [name for name, _ in parameters], whole_names=True)
+    ]
+    parts = [_filter(table, *_fields(goals, parameters, fixed), live, heads), frame]
     if not live:
         parts.append(_details(projection, trials, source))
     text = spec.settings.get(("left out", "text"))
@@ -218,23 +261,38 @@ def _goal_column(what: str, goal: int) -> str:
 
 
 def _filter(
-    source: Any, view: Any, fields: Sequence[tuple[str, str]], fixed: Sequence[tuple[str, str]], live: bool
+    table: Any,
+    fields: Sequence[tuple[str, str]],
+    fixed: Sequence[tuple[str, str]],
+    live: bool,
+    heads: Sequence[tuple[str, str]],
 ) -> Any:
-    """Return the input box of the filter, and the note with the number of matching trials."""
-    note = Paragraph(text=f"{len(source.data['trial']):,} trials", disable_math=True)
+    """Return the box of the filter with a button, and below it the number of matching trials."""
+    source = table.source
+    count = len(source.data["trial"])
+    note = Paragraph(text=f"{count:,} {plural('trial', count)}", disable_math=True, name="filter note")
     box = TextInput(
+        title="Filter the trials",
         placeholder='status:ERROR   best > 0.9 and iteration >= 9   "any words"',
         sizing_mode="stretch_width",
         name="filter",
+        stylesheets=[_input_style()],
     )
-    arguments = {"source": source, "view": view, "box": box, "note": note}
+    arguments = {"source": source, "table": table, "view": table.view, "box": box, "note": note}
     arguments |= {"names": [list(one) for one in fields], "fixed": [list(one) for one in fixed]}
+    arguments |= {"noun": "trial", "sort": ["rank", True]}
     box.js_on_change("value", CustomJS(args=arguments, code=FILTER_TABLE))
     box.js_on_change("value_input", CustomJS(args=arguments, code=FILTER_WHILE_TYPING))
     if live:
         for change in ("change:data", "patching", "streaming"):
             source.js_on_change(change, CustomJS(args=arguments, code=FILTER_TABLE))
-    return row(box, note, sizing_mode="stretch_width")
+    download = Button(
+        label="Download CSV", width=120, align="end", name="download", stylesheets=[_input_style()]
+    )
+    saved = {"source": source, "view": table.view, "filename": "trials.csv"}
+    download.js_on_click(CustomJS(args={**saved, "heads": [list(one) for one in heads]}, code=DOWNLOAD_CSV))
+    head = row(box, download, sizing_mode="stretch_width")
+    return column(head, note, sizing_mode="stretch_width")
 
 
 def _selected_trials(projection: ExperimentProjection, most: int) -> list[TrialProjection]:
@@ -251,6 +309,22 @@ def _selected_trials(projection: ExperimentProjection, most: int) -> list[TrialP
     return sorted(chosen, key=lambda trial: trial.index)
 
 
+def _best_first(projection: ExperimentProjection, trials: Sequence[TrialProjection]) -> list[TrialProjection]:
+    """Return trials in the order of their ranks; those without a value come last."""
+    ranks = _ranks(projection)
+    return sorted(trials, key=lambda trial: ranks.get(trial.index, inf))
+
+
+def _ranks(projection: ExperimentProjection) -> dict[int, int]:
+    """Return the rank of each trial with a value of the first goal, from 1, by index of the trial.
+
+    Without a mode no trial is better than another one, so there are no ranks.
+    """
+    if projection.mode is None:
+        return {}
+    return {trial.index: rank for rank, trial in enumerate(projection.ranked(), 1)}
+
+
 def _stable_rows(projection: ExperimentProjection, most: int) -> list[TrialProjection]:
     """Return the trials of :func:`_selected_trials`; each trial stays in the same row."""
     trials = _selected_trials(projection, most)
@@ -258,7 +332,9 @@ def _stable_rows(projection: ExperimentProjection, most: int) -> list[TrialProje
     seats: list[int] = projection.memo.setdefault(f"seats of {most}", [])
     places = {trial.index for trial in trials}
     seated = set(seats)
-    coming = iter([trial.index for trial in trials if trial.index not in seated])
+    # The first rows are ordered here; later the browser sorts them.
+    some = trials if seats else _best_first(projection, trials)
+    coming = iter([trial.index for trial in some if trial.index not in seated])
     for seat, place in enumerate(seats):
         if place not in places:
             seats[seat] = next(coming)
@@ -278,6 +354,8 @@ def _data(
     numbers = np.array(by_name.pop("numbers"), dtype=np.float64).reshape(len(rows), 3 + 2 * goals)
     configs, texts = by_name.pop("config"), by_name.pop("texts")
     data: dict[str, Any] = {name: list(column) for name, column in by_name.items()}
+    ranks = _ranks(projection)
+    data["rank"] = np.array([ranks.get(trial.index, nan) for trial in trials], dtype=np.float64)
     data["iteration"] = numbers[:, 0]
     running = np.where(np.isnan(numbers[:, 2]), 0.0, projection.now - numbers[:, 2])
     data["seconds"] = np.round(numbers[:, 1] + running, 3)
@@ -325,30 +403,50 @@ def _row(trial: TrialProjection, goals: int) -> tuple[Any, ...]:
     )
 
 
-def _columns(goals: Sequence[str], parameters: Sequence[tuple[str, str]]) -> list[Any]:
-    text, whole = StringFormatter(), NumberFormatter(format="0,0")
-    number, brief = NumberFormatter(format="0.[00000]"), NumberFormatter(format="0.00")
-    small = ScientificFormatter(precision=4, power_limit_low=-3, power_limit_high=6)
-    kinds = {"text": text, "whole": StringFormatter(), "real": small}
-    made = [
-        ("trial", "trial", text, 110),
-        ("status", "status", text, 100),
-        ("iteration", "iteration", whole, 70),
+def _titles(
+    goals: Sequence[str], parameters: Sequence[str], *, whole_names: bool = False
+) -> list[tuple[str, str, int]]:
+    """Return the column of the source, the title and the width in pixels of each column."""
+    return [
+        ("rank", "rank", 55),
+        ("trial", "trial", 110),
+        ("status", "status", 110),
         *(
-            (_goal_column(what, place), f"{what} {label(goal)}", number, 100)
+            (_goal_column(what, place), f"{what} {label(goal)}", 100)
             for place, goal in enumerate(goals)
             for what in ("best", "last")
         ),
-        ("seconds", "seconds", brief, 70),
-        *((f"p{i}", label(name, 30), kinds[kind], 100) for i, (name, kind) in enumerate(parameters)),
-        ("worker", "worker", text, 130),
-        ("why", "reason or error", text, 420),
+        ("iteration", "iteration", 75),
+        ("seconds", "seconds", 75),
+        *((f"p{i}", label(name, 200 if whole_names else 30), 100) for i, name in enumerate(parameters)),
+        ("why", "reason or error", 420),
+        ("worker", "worker", 130),
     ]
+
+
+def _columns(goals: Sequence[str], parameters: Sequence[tuple[str, str]]) -> list[Any]:
+    text, whole = StringFormatter(), NumberFormatter(format="0,0", nan_format="")
+    number = ScientificFormatter(precision=5, power_limit_low=-4, power_limit_high=6, nan_format="")
+    small = ScientificFormatter(precision=4, power_limit_low=-3, power_limit_high=6)
+    kinds = {"text": text, "whole": StringFormatter(), "real": small}
+    formatters: dict[str, Any] = {
+        "rank": whole,
+        "status": HTMLTemplateFormatter(template=_STATUS_CELL),
+        "iteration": whole,
+        "seconds": NumberFormatter(format="0.00"),
+        "why": HTMLTemplateFormatter(template=_LONG_CELL),
+        **{_goal_column(what, place): number for place in range(len(goals)) for what in ("best", "last")},
+        **{f"p{i}": kinds[kind] for i, (_, kind) in enumerate(parameters)},
+    }
     # Bokeh reads the titles of a table, and nothing else in it, as HTML.
     return [
-        TableColumn(field=field, title=escape(title), width=width, formatter=formatter)
-        for field, title, formatter, width in made
+        TableColumn(field=field, title=escape(title), width=width, formatter=formatters.get(field, text))
+        for field, title, width in _titles(goals, [name for name, _ in parameters])
     ]
+
+
+def _input_style() -> Any:
+    return InlineStyleSheet(css=INPUT)
 
 
 def _details(

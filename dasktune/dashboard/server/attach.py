@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -72,7 +73,7 @@ def serve_dashboard(
     if server is not None and server.link != server.url:
         notice = secret_notice(sys.stderr, "Dashboard", server.link)
     elif server is not None and announce:
-        print_promptly(sys.stderr, f"Dashboard: {server.url}\n")
+        print_promptly(sys.stderr, f"Dashboard with all figures: {server.url}\n")
     try:
         with notice:
             yield
@@ -102,7 +103,8 @@ def _start(
 
         spec = describe()
         feed = DriverFeed(JournalFollower(storage), runner_time)
-        live = LiveExperiment(partial(empty_projection, spec), feed, **found)
+        command = f"dasktune dashboard {shlex.quote(str(storage))}"
+        live = LiveExperiment(partial(empty_projection, spec), feed, command=command, **found)
         server = WebServer(
             SingleExperiment(live), port=_PORT if wanted is True else wanted, commander=commander
         )

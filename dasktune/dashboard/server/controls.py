@@ -7,13 +7,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from html import escape
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from bokeh.document import Document
 from bokeh.layouts import row
-from bokeh.models import Button, Div
+from bokeh.models import Button, Div, InlineStyleSheet
 
 from dasktune.dashboard.labels import label
+from dasktune.dashboard.report.style import INPUT
 from dasktune.errors import TuneError
 
 __all__ = ["Commander", "ControlBar"]
@@ -22,6 +23,9 @@ logger = logging.getLogger(__name__)
 
 #: Maximum length of the text of an answer, in columns.
 _LONGEST = 200
+
+#: What the buttons do with the selected trial, and the commander's method.
+_TRIAL_COMMANDS: Final = {"Pause": "pause_trial", "Resume": "unpause_trial", "Stop": "stop_trial"}
 
 
 class Commander(Protocol):
@@ -35,6 +39,12 @@ class Commander(Protocol):
 
     def stop_trial(self, trial_id: str, *, by: str = "") -> Future[Any]:
         """End a trial."""
+
+    def pause_trial(self, trial_id: str, *, by: str = "") -> Future[Any]:
+        """Pause a trial."""
+
+    def unpause_trial(self, trial_id: str, *, by: str = "") -> Future[Any]:
+        """End the pause of a trial."""
 
     def stop(self, *, by: str = "") -> Future[Any]:
         """End the experiment."""
@@ -80,7 +90,10 @@ class ControlBar:
                 "Release",
                 partial(self._arm, "let trials start", lambda commander: commander.release(by=self._by)),
             ),
-            ("Stop trial", self._arm_for_trial),
+            *(
+                (f"{what} trial", partial(self._arm_for_trial, what.lower(), command))
+                for what, command in _TRIAL_COMMANDS.items()
+            ),
             (
                 "Stop experiment",
                 partial(self._arm, "stop all trials", lambda commander: commander.stop(by=self._by)),
@@ -96,20 +109,26 @@ class ControlBar:
         self._confirm = self._button("Confirm", self._execute, button_type="danger", visible=False)
         self._back = self._button("Back", self._disarm, visible=False)
         parts = [*self._buttons, self._confirm, self._back, self._message]
-        self.root: Any = row(*parts, sizing_mode="stretch_width", name="controls")
+        # Several lines in a narrow window.
+        self.root: Any = row(
+            *parts, sizing_mode="stretch_width", name="controls", styles={"flex-wrap": "wrap", "gap": "4px"}
+        )
 
     def _button(self, text: str, act: Callable[[], None], **more: Any) -> Any:
-        button = Button(label=text, name=f"control {text}", width=130, **more)
+        style = [InlineStyleSheet(css=INPUT)]
+        button = Button(label=text, name=f"control {text}", width=130, stylesheets=style, **more)
         button.on_click(lambda event: act())
         return button
 
-    def _arm_for_trial(self) -> None:
+    def _arm_for_trial(self, what: str, command: str) -> None:
         trial_id = self._selected()
         if not trial_id:
             self._disarm()
             self._show("select a trial in the table of the Trials page first")
             return
-        self._arm(f"stop trial {trial_id}", lambda commander: commander.stop_trial(trial_id, by=self._by))
+        self._arm(
+            f"{what} trial {trial_id}", lambda commander: getattr(commander, command)(trial_id, by=self._by)
+        )
 
     def _arm(self, what: str, act: Callable[[Commander], Future[Any]]) -> None:
         self._armed = act

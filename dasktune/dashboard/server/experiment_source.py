@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import shlex
 from functools import partial
-from html import escape
-from itertools import zip_longest
-from typing import Any, Final
-from urllib.parse import quote
+from typing import Final
 
-from dasktune.dashboard.labels import label
 from dasktune.dashboard.model.load import empty_projection
-from dasktune.dashboard.report.style import CARD
 from dasktune.dashboard.server.feed import JournalFeed
+from dasktune.dashboard.server.listing.experiment_summaries import ExperimentSummaries, ExperimentSummary
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.errors import StorageError, TuneError
 from dasktune.storage.experiment.experiment_store import SPEC_FILE, ExperimentStore
@@ -21,16 +17,16 @@ from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_follower import JournalFollower
 from dasktune.storage.leader.leader_lock import leader_status
+from dasktune.trial.metrics import Mode
 
 __all__ = ["ExperimentFolder", "ExperimentSource", "SingleExperiment"]
 
 logger = logging.getLogger(__name__)
 
-#: Margin that aligns the list with the card below, which Bokeh places.
-_ALIGNED: Final = "10px -5px 0"
-
 #: Maximum number of experiments in the list. If there are more, the last ones by name are listed.
 _MOST: Final = 500
+#: Maximum number of views by another metric.
+_MOST_BY_METRIC: Final = 8
 #: Maximum number of other entries in the list.
 _MOST_BROKEN: Final = 20
 
@@ -42,17 +38,49 @@ class ExperimentSource:
         """Return the experiment with a name; None if there is none."""
         raise NotImplementedError
 
-    def listing(self) -> str:
-        """Return a list of the experiments as HTML."""
-        raise NotImplementedError
+    def find_by_metric(self, name: str, metric: str, mode: Mode) -> LiveExperiment | None:
+        """Return an experiment with another metric as its goal; None if it cannot be shown.
+
+        Parameters
+        ----------
+        name : str
+            The experiment.
+        metric : str
+            The metric.
+        mode : {"min", "max"}
+            Whether lower or higher values are better.
+        """
+        return None
+
+    @property
+    def offers_metrics(self) -> bool:
+        """Whether `find_by_metric` finds experiments."""
+        return False
+
+    @property
+    def has_list(self) -> bool:
+        """Whether there is a list of several experiments."""
+        return False
 
     def opened(self) -> list[LiveExperiment]:
         """Return the experiments that a viewer has opened."""
         raise NotImplementedError
 
-    def names(self) -> list[str]:
-        """Return the names of experiments that can be compared, in descending order."""
+    @property
+    def place(self) -> str:
+        """Where the experiments are, for people."""
+        return ""
+
+    def summaries(self) -> list[ExperimentSummary]:
+        """Return the summaries of the experiments as of the last `refresh`."""
         return []
+
+    def refresh(self) -> bool:
+        """Read for the summaries for a while; return whether there is more to read at once.
+
+        It may take long. One thread calls it at a time.
+        """
+        return False
 
 
 class SingleExperiment(ExperimentSource):
@@ -70,10 +98,6 @@ class SingleExperiment(ExperimentSource):
     def find(self, name: str) -> LiveExperiment | None:
         """Return the single experiment, for any name."""
         return self._live
-
-    def listing(self) -> str:
-        """Return an empty text, as there is no list."""
-        return ""
 
     def opened(self) -> list[LiveExperiment]:
         """Return the single experiment."""
@@ -97,6 +121,9 @@ class ExperimentFolder(ExperimentSource):
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._lives: dict[str, LiveExperiment] = {}
+        #: Views by another metric, by name, metric and mode; the last requested one is last.
+        self._by_metric: dict[tuple[str, str, Mode], LiveExperiment] = {}
+        self._summaries = ExperimentSummaries(storage)
         with reading(SPEC_FILE, storage):
             self._is_one = storage.exists(SPEC_FILE)
         if self._is_one:
@@ -114,30 +141,66 @@ class ExperimentFolder(ExperimentSource):
                 logger.info("the dashboard cannot show %r: %s", name, error)
         return self._lives.get(name)
 
-    def listing(self) -> str:
-        """Return links to the experiments, in which all user text is escaped."""
-        readable, broken = self._entries()
-        rows = "".join(self._row(name) for name in readable)
-        rows += "".join(
-            f"<tr>{_cell(name)}{_cell(f'cannot be read: {error}')}<td></td><td></td></tr>"
-            for name, error in broken.items()
-        )
-        style = "".join(f"{key}:{value};" for key, value in {**CARD, "margin": _ALIGNED}.items())
-        return (
-            '<div style="font-size:22px;font-weight:700">Experiments</div>'
-            f'<div style="color:#57606a">{escape(label(str(self._storage), 120))}</div>'
-            f'<table style="{style}border-spacing:24px 6px;text-align:left">'
-            "<tr><th>name</th><th>goal</th><th>trials</th><th>created</th></tr>"
-            f"{rows}</table>"
-        )
+    def find_by_metric(self, name: str, metric: str, mode: Mode) -> LiveExperiment | None:
+        """Return an experiment with another metric as its goal; None if it cannot be shown.
+
+        Each view reads the journal and keeps its trials, so views without viewers are dropped if
+        there are many.
+
+        Parameters
+        ----------
+        name : str
+            The experiment.
+        metric : str
+            The metric.
+        mode : {"min", "max"}
+            Whether lower or higher values are better.
+        """
+        if self.find(name) is None:
+            return None
+        key = "" if self._is_one else name, metric, mode
+        live = self._by_metric.pop(key, None)
+        if live is None:
+            idle = [one for one, other in self._by_metric.items() if not other.viewers]
+            for one in idle[: max(0, len(self._by_metric) + 1 - _MOST_BY_METRIC)]:
+                del self._by_metric[one]
+            if len(self._by_metric) >= _MOST_BY_METRIC:
+                return None
+            storage = self._storage if self._is_one else self._storage.child(name)
+            try:
+                live = _live(storage, metric, mode)
+            except TuneError as error:
+                logger.info("the dashboard cannot show %r of %r: %s", metric, name, error)
+                return None
+        self._by_metric[key] = live
+        return live
+
+    @property
+    def offers_metrics(self) -> bool:
+        """True: the journals have all metrics."""
+        return True
+
+    @property
+    def has_list(self) -> bool:
+        """Whether the directory contains experiments, and is not one itself."""
+        return not self._is_one
+
+    @property
+    def place(self) -> str:
+        """The directory's name or URL."""
+        return str(self._storage)
+
+    def summaries(self) -> list[ExperimentSummary]:
+        """Return the summaries of the experiments as of the last `refresh`, in descending order."""
+        return self._summaries.rows
+
+    def refresh(self) -> bool:
+        """Look for experiments, and read their journals for a quarter of a second."""
+        return False if self._is_one else self._summaries.refresh(*self._entries())
 
     def opened(self) -> list[LiveExperiment]:
         """Return the experiments that a viewer has opened."""
-        return list(self._lives.values())
-
-    def names(self) -> list[str]:
-        """Return the names of the experiments in descending order; none for a single experiment."""
-        return [] if self._is_one else self._entries()[0]
+        return [*self._lives.values(), *self._by_metric.values()]
 
     def _entries(self) -> tuple[list[str], dict[str, str]]:
         """Return the names of experiments, newest first, and why other entries cannot be read.
@@ -158,35 +221,12 @@ class ExperimentFolder(ExperimentSource):
                     broken[name] = str(error)
         return readable[-_MOST:][::-1], broken
 
-    def _row(self, name: str) -> str:
-        try:
-            spec = ExperimentStore(self._storage.child(name)).spec()
-        except TuneError as error:
-            spec = {"metric": f"cannot be read: {error}"}
-        total = spec.get("total_trials")
-        created = str(spec.get("created", ""))[:16].replace("T", " ")
-        cells = [_goals(spec), "any" if total is None else total, created]
-        address = f"?experiment={quote(name, safe='')}"
-        link = f'<a style="color:#0969da" href="{address}">{escape(label(name, 80))}</a>'
-        return f"<tr><td>{link}</td>{''.join(map(_cell, cells))}</tr>"
 
-
-def _goals(spec: Mapping[str, Any]) -> str:
-    """Return the goals in ``experiment.json`` as text; its content is not trusted."""
-    metrics, modes = (
-        one if isinstance(one, list) else [one] for one in (spec.get("metric"), spec.get("mode"))
-    )
-    pairs = zip_longest(metrics, modes)
-    named = [f"{metric} ({mode})" if mode else str(metric) for metric, mode in pairs]
-    return ", ".join(named) if metrics != [None] else "no metric"
-
-
-def _cell(value: object) -> str:
-    return f"<td>{escape(label(value, 80))}</td>"
-
-
-def _live(storage: Storage) -> LiveExperiment:
+def _live(storage: Storage, metric: str | None = None, mode: Mode | None = None) -> LiveExperiment:
     spec = ExperimentStore(storage).spec()
-    empty_projection(spec)  # raises if the spec is invalid
+    new_projection = partial(empty_projection, spec, metric, mode)
+    new_projection()  # raises if the spec is invalid
     look = partial(leader_status, storage)
-    return LiveExperiment(partial(empty_projection, spec), JournalFeed(JournalFollower(storage), look))
+    command = f"dasktune dashboard {shlex.quote(str(storage))}"
+    feed = JournalFeed(JournalFollower(storage), look)
+    return LiveExperiment(new_projection, feed, command=command)

@@ -59,6 +59,8 @@ class LiveExperiment:
     find_shares : callable, optional
         Returns what each experiment on the cluster holds and waits for; None if this one is alone.
         The driver has read it, so a call costs nothing.
+    command : str, default=""
+        The shell command that shows the experiment again once the server has ended.
 
     Attributes
     ----------
@@ -80,7 +82,11 @@ class LiveExperiment:
         clock: Callable[[], float] = time.monotonic,
         find_dask: Callable[[], str] = str,
         find_shares: Callable[[], ClusterShares | None] = lambda: None,
+        command: str = "",
     ) -> None:
+        self.command = command
+        #: Whether the server of the pages ends, so that nothing can be shown later.
+        self.is_closing = False
         self._new_projection, self._feed, self._clock = new_projection, feed, clock
         self._find_dask, self._find_shares = find_dask, find_shares
         self.shares: ClusterShares | None = None
@@ -122,7 +128,8 @@ class LiveExperiment:
     @property
     def dask(self) -> str:
         """The address of a page of Dask's dashboard; empty while it is unknown."""
-        return self._find_dask()
+        has_ended = self._feed.now is None and self.is_in_driver
+        return "" if has_ended else self._find_dask()
 
     @property
     def needs_polling(self) -> bool:
@@ -143,7 +150,8 @@ class LiveExperiment:
         """A key that is equal for two moments at which all figures look the same."""
         projection, number = self.projection, self.ranking.generation
         elapsed = int(projection.elapsed)
-        return id(projection), projection.version, elapsed, self.state, number, self.dask, self.shares
+        shown = self.state, number, self.dask, self.shares, self.is_closing
+        return id(projection), projection.version, elapsed, *shown
 
     def poll(self) -> bool:
         """Apply new records; return whether more records may be available already.

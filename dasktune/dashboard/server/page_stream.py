@@ -20,7 +20,6 @@ from bokeh.document.events import DocumentPatchedEvent
 from bokeh.layouts import column
 from bokeh.models import Div, InlineStyleSheet, TabPanel, Tabs
 
-from dasktune.dashboard.figures import rungs
 from dasktune.dashboard.figures.best_so_far import best_spec
 from dasktune.dashboard.figures.learning_curves import curves_spec
 from dasktune.dashboard.figures.resource_usage import resources_spec
@@ -30,7 +29,7 @@ from dasktune.dashboard.report.header import LOST, header_html
 from dasktune.dashboard.report.style import TABS
 from dasktune.dashboard.report.trial_table import trial_table
 from dasktune.dashboard.server.live_experiment import LiveExperiment
-from dasktune.dashboard.server.pages import Page, PageSection
+from dasktune.dashboard.server.pages import Page, PageSection, decisions
 from dasktune.dashboard.server.viewer import Panel
 
 __all__ = ["Broadcast", "PageUpdate", "scripts"]
@@ -170,7 +169,7 @@ def _pages(live: LiveExperiment) -> list[Page]:
     return [
         Page("Overview", (drawn("best", best_spec), curves, *others)),
         Page("Trials", (drawn("trials", trial_table, live=True, most=_MOST_ROWS),)),
-        Page("Rungs", (drawn("rungs", rungs),)),
+        Page("Scheduler", (PageSection("decisions", lambda: decisions(live)),)),
         Page("Workers", (drawn("timeline", timeline_spec), drawn("resources", resources_spec))),
     ]
 

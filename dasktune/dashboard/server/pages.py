@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,12 +24,13 @@ from dasktune.dashboard.model.objectives import density_of, with_objective
 from dasktune.dashboard.report.cluster_table import shares_spec
 from dasktune.dashboard.report.failed_trials import failures_spec
 from dasktune.dashboard.report.html_report import decision_figures
+from dasktune.dashboard.report.trial_comparison import MOST_TRIALS, comparison_text
 from dasktune.dashboard.report.trial_detail import text_box, trial_text
 from dasktune.dashboard.report.trial_table import table_spec
 from dasktune.dashboard.server.dask_links import with_links
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 
-__all__ = ["Page", "PageSection", "experiment_pages", "trial_section"]
+__all__ = ["Page", "PageSection", "decisions", "experiment_pages", "trial_section"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def experiment_pages(live: LiveExperiment) -> list[Page]:
                 PageSection("contour", lambda: _contour(live), is_slow=True),
             ),
         ),
-        Page("Scheduler", (drawn("decisions", _column, parts=decision_figures, none=_UNDECIDED),)),
+        Page("Scheduler", (PageSection("decisions", lambda: decisions(live)),)),
         Page(
             "Workers",
             (
@@ -121,7 +122,10 @@ def _importance(live: LiveExperiment) -> FigureSpec:
     """Return the last known importances; they are computed in a thread."""
     ranked = live.ranking.request(live.projection)
     if ranked is None:
-        return empty_spec("Importance of parameters", "computing the importances ...")
+        why = (
+            "the run ended before they were computed" if live.is_closing else "computing the importances ..."
+        )
+        return empty_spec("Importance of parameters", why)
     return importance_spec(live.projection, ranked=ranked)
 
 
@@ -133,36 +137,54 @@ def _contour(live: LiveExperiment) -> FigureSpec:
 _UNDECIDED = "The scheduler has not compared any trials."
 
 
-def trial_section(live: LiveExperiment, place: int) -> PageSection:
-    """Return the section with the details of a trial.
+def trial_section(live: LiveExperiment, places: Sequence[int]) -> PageSection:
+    """Return the section with the details of a trial, or with several trials side by side.
 
     Parameters
     ----------
     live : LiveExperiment
         The experiment.
-    place : int
-        The index of the trial.
+    places : sequence of int
+        The indices of the trials; of more than `MOST_TRIALS` the first ones are shown.
     """
+    places = tuple(places)[:MOST_TRIALS]
 
     def make() -> Any:
         projection = live.projection
-        trial = projection.trials[place]
-        text = text_box(trial_text(projection, trial))
+        trials = [projection.trials[place] for place in places]
+        is_one = len(trials) == 1
+        content = trial_text(projection, trials[0]) if is_one else comparison_text(projection, trials)
+        ids = [trial.trial_id for trial in trials]
         goals = range(len(projection.metrics) or 1)
-        curves = [_curve_with_best(live, goal, trial.trial_id) for goal in goals]
-        return row(text, column(*curves, sizing_mode="stretch_width"), sizing_mode="stretch_width")
+        curves = [_curves_with_best(live, goal, ids) for goal in goals]
+        # One trial has its text beside its curve; several need the whole width.
+        around = row if is_one else column
+        return around(
+            text_box(content, name="detail", is_table=not is_one),
+            column(*curves, sizing_mode="stretch_width"),
+            sizing_mode="stretch_width",
+        )
 
-    return PageSection(f"trial {place}", make)
+    return PageSection(f"trials {places}", make)
 
 
-def _curve_with_best(live: LiveExperiment, goal: int, trial_id: str) -> Any:
-    """Return the curves of a trial and of the best trial."""
+def _curves_with_best(live: LiveExperiment, goal: int, trial_ids: Sequence[str]) -> Any:
+    """Return the curves of trials, and the curve of the best trial beside that of a single one."""
     seen = with_objective(live.projection, goal)
-    trials = [trial_id] if seen.best is None else [trial_id, seen.best.trial_id]
+    trials = [*trial_ids]
+    if len(trials) == 1 and seen.best is not None:
+        trials.append(seen.best.trial_id)
     density = _density(live, goal)
     return learning_curves(seen, trials=list(dict.fromkeys(trials)), density=density, height=300)
 
 
-def _column(projection: Any, parts: Callable[[Any], list[Any]], none: str) -> Any:
-    made = parts(projection) or [Paragraph(text=none, disable_math=True)]
-    return column(*made, sizing_mode="stretch_width")
+def decisions(live: LiveExperiment) -> Any:
+    """Return the figures of the scheduler's decisions, or a text if it has not decided.
+
+    Parameters
+    ----------
+    live : LiveExperiment
+        The experiment.
+    """
+    made = decision_figures(live.projection)
+    return column(*(made or [Paragraph(text=_UNDECIDED, disable_math=True)]), sizing_mode="stretch_width")

@@ -58,7 +58,7 @@ _EVERYWHERE: Final = ("", "0.0.0.0", "::")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
+class _GateAnswer:
     """The gate's own answer to a request that does not reach Bokeh."""
 
     status: int
@@ -106,7 +106,7 @@ class RequestGate:
         self._cookies = RequestGuard(self._secret)
         self._cookie_name = f"dasktune-{new_token()[:8]}"
 
-    def answer(self, request: HTTPServerRequest) -> _Answer | None:
+    def answer(self, request: HTTPServerRequest) -> _GateAnswer | None:
         """Return the answer to a request that must not reach Bokeh; None if it may.
 
         Parameters
@@ -121,20 +121,20 @@ class RequestGate:
         if refusal is not None:
             return refusal
         if request.path.endswith("/autoload.js"):
-            return _Answer(status=404, reason="Other pages cannot embed this one")
+            return _GateAnswer(status=404, reason="Other pages cannot embed this one")
         if request.path.endswith("/ws") and not _opens_session(request):
-            return _Answer(status=403, reason="No session of this server")
+            return _GateAnswer(status=403, reason="No session of this server")
         return None
 
-    def _refusal(self, request: HTTPServerRequest) -> _Answer | None:
+    def _refusal(self, request: HTTPServerRequest) -> _GateAnswer | None:
         host, origin = request.headers.get("Host"), request.headers.get("Origin")
         if not self._is_own_name(host):
-            return _Answer(status=403, reason="Host header not allowed")
+            return _GateAnswer(status=403, reason="Host header not allowed")
         if not self._guard.same_origin(origin, host) and not self._is_known_origin(origin or ""):
-            return _Answer(status=403, reason="Origin header not allowed")
+            return _GateAnswer(status=403, reason="Origin header not allowed")
         site = request.headers.get("Sec-Fetch-Site", "none")
         if site not in ("none", "same-origin") and not _is_link(request):
-            return _Answer(status=403, reason="Requests of other sites are refused")
+            return _GateAnswer(status=403, reason="Requests of other sites are refused")
         return None
 
     def _is_own_name(self, host: str | None) -> bool:
@@ -160,7 +160,7 @@ class RequestGate:
         places = [f"{parts.hostname}:{one}" for one in ports]
         return any(match_host(place, pattern) for place in places for pattern in self._origins)
 
-    def _authenticate(self, request: HTTPServerRequest) -> _Answer | None:
+    def _authenticate(self, request: HTTPServerRequest) -> _GateAnswer | None:
         head = "/" + request.path.removeprefix("/").partition("/")[0]
         given = request.query_arguments.get("token", [])
         cookie = request.cookies.get(self._cookie_name)
@@ -170,10 +170,10 @@ class RequestGate:
                 place = f"{self.prefix}/"
                 target = place if request.path.rstrip("/") == self.prefix else request.path
                 stands_for_token = (self._cookie_name, self._secret, place)
-                return _Answer(status=302, reason="Found", cookie=stands_for_token, location=target)
+                return _GateAnswer(status=302, reason="Found", cookie=stands_for_token, location=target)
             if cookie is not None and self._cookies.check_token(cookie.value):
                 return None
-        return _Answer(status=403, reason="Use the link with the token")
+        return _GateAnswer(status=403, reason="Use the link with the token")
 
 
 def _is_link(request: HTTPServerRequest) -> bool:
@@ -248,7 +248,7 @@ class _Headers(OutputTransform):
 class _AnswerHandler(RequestHandler):
     """Sends an answer of the gate, whatever the method."""
 
-    def initialize(self, answer: _Answer) -> None:
+    def initialize(self, answer: _GateAnswer) -> None:
         self._answer = answer
 
     def prepare(self) -> None:

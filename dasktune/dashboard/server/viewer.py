@@ -20,13 +20,16 @@ from bokeh.models import (
     Tabs,
 )
 
+from dasktune.dashboard.figures.figure_spec import FigureSpec
 from dasktune.dashboard.labels import label
 from dasktune.dashboard.report.header import LOST, header_html
-from dasktune.dashboard.report.style import CARD, TABS
+from dasktune.dashboard.report.style import CARD, TABS, colour
 from dasktune.dashboard.server.controls import Commander, ControlBar
 from dasktune.dashboard.server.diff import RenderedFigure, models_of
+from dasktune.dashboard.server.listing.metric_select import MetricSelect
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.dashboard.server.pages import Page, PageSection, experiment_pages, trial_section
+from dasktune.dashboard.server.trial_picking import report_clicks
 
 __all__ = ["PLACEHOLDER", "Panel", "Viewer"]
 
@@ -62,10 +65,39 @@ setInterval(() => {
   else if (Date.now() - last > timeout) show(true)
 }, 500)
 """
+#: Lets the keyboard choose a page, and a screen reader name the tabs. Bokeh only handles clicks.
+#: The tabs are added later, and each update of their titles makes new elements.
+_TABS_BY_KEYBOARD = """
+const label = (tabs) => {
+  const root = Bokeh.index.find_one(tabs)?.shadow_el
+  const heads = [...root?.querySelectorAll(".bk-tab") ?? []]
+  heads[0]?.parentElement.setAttribute("role", "tablist")
+  heads.forEach((head, place) => {
+    head.setAttribute("role", "tab")
+    head.setAttribute("aria-selected", String(place === tabs.active))
+    if (head.hasKeys) return
+    head.hasKeys = true
+    head.addEventListener("keydown", (event) => {
+      const step = {ArrowRight: 1, ArrowLeft: -1}[event.key] ?? 0
+      if (!step && event.key !== "Enter" && event.key !== " ") return
+      event.preventDefault()
+      const all = [...root.querySelectorAll(".bk-tab")]
+      const next = all[(place + step + all.length) % all.length]
+      next.focus()
+      next.click()
+    })
+  })
+}
+setInterval(() => page.children.filter((one) => one.type === "Tabs").forEach(label), 1000)
+"""
+
 #: Runs at once if the connection is lost.
 _SHOW_LOST = 'header.css_classes = ["dt-lost"]'
 
-#: Name of the note that is shown while a figure is made.
+#: Seconds for which the last update waits for a reader or a render thread.
+_FINAL_LOCK_SECONDS = 0.3
+
+#: Name of the note that is shown until a figure is made.
 PLACEHOLDER = "coming"
 
 
@@ -76,6 +108,8 @@ class Panel:
     ----------
     section : PageSection
         The section to show.
+    on_click : callable, optional
+        Receives the label of a trial when the viewer clicks it in a figure.
 
     Attributes
     ----------
@@ -85,9 +119,11 @@ class Panel:
         Whether the first figure is still being made, so that there is nothing to show.
     """
 
-    def __init__(self, section: PageSection) -> None:
-        self.section = section
-        self.card: Any = column(sizing_mode="stretch_width", styles=CARD)
+    def __init__(self, section: PageSection, on_click: Callable[[str], None] | None = None) -> None:
+        self.section, self._on_click = section, on_click
+        # Bokeh warns of an empty layout.
+        note = Paragraph(text="Drawing this figure ...", disable_math=True, name=PLACEHOLDER)
+        self.card: Any = column(note, sizing_mode="stretch_width", styles=CARD)
         self._models: list[Any] = []
         self.is_waiting = False
         #: The rendered figure that the models show; None before the first update.
@@ -106,6 +142,35 @@ class Panel:
         if not self.card.visible:
             return False
         rendered = self._render(live)
+        return self._show(live, rendered)
+
+    def show_end(self, live: LiveExperiment) -> bool:
+        """Show the experiment's last state at once, a slow figure as well.
+
+        Parameters
+        ----------
+        live : LiveExperiment
+            The experiment, whose lock is held.
+        """
+        self.is_waiting = False
+        if not self.section.is_shown():
+            self.card.visible = False
+            return False
+        self.card.visible = True
+        if self._rendered is not None:
+            return self._show(live, live.render(self.section.name, self.section.make, at_once=True))
+        # There is no later version to compare it with, so its models are built once, not twice.
+        made = self.section.make()
+        self.card.children = [made.build() if isinstance(made, FigureSpec) else made]
+        return True
+
+    def give_up(self) -> None:
+        """Say that there was no time for the figure, if it was never drawn."""
+        if self.card.children[0].name == PLACEHOLDER:
+            self.card.children[0].text = "The server ended before this figure was drawn."
+
+    def _show(self, live: LiveExperiment, rendered: RenderedFigure | None) -> bool:
+        """Bring the models to a version of the figure; return whether they were replaced."""
         if rendered is None or rendered is self._rendered:
             return False
         changes = None if self._rendered is None else rendered.changes_from(self._rendered)
@@ -131,9 +196,6 @@ class Panel:
             return live.render(self.section.name, self.section.make)
         rendered = live.render_in_thread(self.section.name, self.section.make)
         self.is_waiting = rendered is None
-        if rendered is None and not self.card.children:
-            note = Paragraph(text="Drawing this figure ...", disable_math=True, name=PLACEHOLDER)
-            self.card.children = [note]
         return rendered
 
     def _replace(self, live: LiveExperiment, rendered: RenderedFigure) -> None:
@@ -143,6 +205,9 @@ class Panel:
         self._rendered = rendered
         root = self.section.make() if rendered.spec is None else rendered.take_models()
         self._models = models_of(root)
+        if self._on_click is not None:
+            # After the models are listed: later versions of the figure have no such tool.
+            report_clicks(self._models, self._on_click)
         self.card.children = [root]
 
 
@@ -159,6 +224,10 @@ class Viewer:
         The document of the session.
     commander : callable, optional
         Returns the object that takes commands; without it there are no buttons.
+    metric_select : MetricSelect, optional
+        The choice of another metric; without it the pages show the goal.
+    has_list : bool, default=False
+        Whether to link to the list of experiments.
     """
 
     def __init__(
@@ -166,6 +235,9 @@ class Viewer:
         live: LiveExperiment,
         document: Document,
         commander: Callable[[], Commander | None] | None = None,
+        metric_select: MetricSelect | None = None,
+        *,
+        has_list: bool = False,
     ) -> None:
         self.live, self.lives, self.document = live, (live,), document
         self._header = Div(
@@ -176,24 +248,39 @@ class Viewer:
         self._pages: list[Page] = []
         self._panels: list[list[Panel]] = []
         self._detail: Panel | None = None
+        self._table: Any = None
         self._tabs: Any = None
         #: Whether the last update was skipped or is incomplete.
         self.needs_update = False
-        #: Id of the trial that is selected in the table.
+        #: Id of the trial that is selected in the table; empty without one, or with several.
         self._selected = ""
-        self._top: list[Any] = [self._header]
+        self._metric_select = metric_select
+        #: What is of no use once the server has ended.
+        self._served: list[Any] = []
         if commander is not None:
-            self._top.append(ControlBar(commander, document, lambda: self._selected).root)
-        self._top.append(self._heartbeat)
+            self._served.append(ControlBar(commander, document, lambda: self._selected).root)
+        if metric_select is not None:
+            self._served.append(metric_select.root)
+        self._top: list[Any] = [self._header, *self._served, self._heartbeat]
+        if has_list:
+            link = f'<a style="color:{colour("link")}" href="?">all experiments</a>'
+            self._served.append(Div(text=link, name="back"))
+            self._top.insert(0, self._served[-1])
         self._page = column(*self._top, sizing_mode="stretch_width")
-        name = live.projection.name or "experiment"
+        self._attach(document)
+        self.update()
+
+    def _attach(self, document: Document) -> None:
+        """Add the page to the document, with its scripts and the regular updates."""
+        # The header says what has happened, and what to do; Bokeh's banner knows neither.
+        document.config.notify_connection_status = False
+        name = self.live.projection.name or "experiment"
         document.title = f"{label(name, 80)} · dasktune"
         document.add_root(self._page)
         document.add_periodic_callback(self._tick, _PERIOD)
         document.js_on_event(DocumentReady, *self._scripts())
         document.js_on_event("connection_lost", CustomJS(args={"header": self._header}, code=_SHOW_LOST))
         self._header.on_change("tags", lambda name, old, new: self._tick())
-        self.update()
 
     def _scripts(self) -> list[Any]:
         """Return the scripts that the page runs once it is loaded."""
@@ -202,6 +289,7 @@ class Viewer:
         return [
             CustomJS(args=models, code=_REPORT_VISIBILITY),
             CustomJS(args=watching, code=_WATCH_HEARTBEAT),
+            CustomJS(args={"page": self._page}, code=_TABS_BY_KEYBOARD),
         ]
 
     @property
@@ -237,12 +325,61 @@ class Viewer:
             self.document.unhold()
             self.live.lock.release()
 
-    def _update(self) -> None:
+    def show_end(self, until: float) -> None:
+        """Draw all pages for the last time, because the server ends, and say how to look on.
+
+        Parameters
+        ----------
+        until : float
+            The time by `time.monotonic` after which no further figure is begun.
+        """
+        if not self.live.lock.acquire(timeout=_FINAL_LOCK_SECONDS):
+            return
+        try:
+            self.document.hold("collect")
+            self.live.is_closing = True
+            self._show_header()
+            for one in self._served:
+                one.visible = False
+            if self._tabs is None:
+                self._begin()
+            for panel in self._by_urgency():
+                if time.monotonic() > until:
+                    panel.give_up()
+                elif panel.show_end(self.live) and panel.section.name == "trials":
+                    self._listen(panel)
+        except Exception:
+            logger.exception("the last state of an experiment could not be shown")
+        finally:
+            self.document.unhold()
+            self.live.lock.release()
+
+    def _by_urgency(self) -> list[Panel]:
+        """Return the panels: first the visible page, then the failures, last what takes long."""
+        visible = self._panels[self._tabs.active]
+        others = [panel for page in self._panels if page is not visible for panel in page]
+        others.sort(key=lambda panel: (panel.section.is_slow, panel.section.name != "failures"))
+        return [*visible, *others]
+
+    def _show_header(self) -> None:
         live = self.live
         gone = "driver is lost" if live.is_in_driver else "this page's server does not answer"
-        self._header.text = live.cached("header", lambda: header_html(live.projection, live.state, gone))
+        self._header.text = live.cached(
+            "header",
+            lambda: header_html(
+                live.projection, live.state, gone, command=live.command, is_closing=live.is_closing
+            ),
+        )
+
+    def _update(self) -> None:
+        live = self.live
+        self._show_header()
+        if self._metric_select is not None:
+            self._metric_select.update(live.projection)
         if self._tabs is None:
-            if not live.projection.trials:
+            if not live.projection.trials and not live.has_caught_up:
+                # The header says how much of the journal has been read. An empty figure would stay
+                # for a while, because a figure is not drawn again at once.
                 return
             self._begin()
         for panel in self._panels[self._tabs.active]:
@@ -258,7 +395,7 @@ class Viewer:
     def _begin(self) -> None:
         """Add the pages; each stays empty until it is visible."""
         self._pages = experiment_pages(self.live)
-        self._panels = [[Panel(part) for part in page.sections] for page in self._pages]
+        self._panels = [[Panel(part, self._pick) for part in page.sections] for page in self._pages]
         self._tabs = Tabs(
             tabs=[
                 TabPanel(
@@ -272,22 +409,43 @@ class Viewer:
         self._tabs.on_change("active", lambda name, old, new: self.update())
         self._page.children = [*self._top, self._tabs]
 
+    @property
+    def _trials_page(self) -> int:
+        """The number of the page with the table of trials."""
+        return next(n for n, page in enumerate(self._pages) if page.title == "Trials")
+
+    def _pick(self, name: str) -> None:
+        """Show the details of a trial that the viewer has clicked in a figure, by its label."""
+        found = (trial for trial in self.live.projection.trials if label(trial.trial_id) == name)
+        trial = next(found, None)
+        if trial is None:
+            return
+        self._select([trial.index])
+        self._tabs.active = self._trials_page
+        if self._table is not None:
+            places = [int(one) for one in self._table.source.data["place"]]
+            rows = [places.index(trial.index)] if trial.index in places else []
+            self._table.source.selected.indices = rows
+
     def _listen(self, panel: Panel) -> None:
-        """Show the details of the trial that is selected in the table."""
-        table = panel.card.select_one({"type": DataTable})
+        """Show the details of the trials that are selected in the table."""
+        table = self._table = panel.card.select_one({"type": DataTable})
 
         def select(name: str, old: list[int], new: list[int]) -> None:
-            if new and new[0] < len(table.source.data["place"]):
-                self._select(int(table.source.data["place"][new[0]]))
+            known = table.source.data["place"]
+            places = [int(known[one]) for one in new if one < len(known)]
+            if places:
+                self._select(places)
 
         table.source.selected.on_change("indices", select)
 
-    def _select(self, place: int) -> None:
-        self._selected = self.live.projection.trials[place].trial_id
-        part = trial_section(self.live, place)
+    def _select(self, places: list[int]) -> None:
+        # The buttons are for a single trial.
+        self._selected = self.live.projection.trials[places[0]].trial_id if len(places) == 1 else ""
+        part = trial_section(self.live, places)
         if self._detail is None:
-            number = next(n for n, page in enumerate(self._pages) if page.title == "Trials")
-            self._detail = Panel(part)
+            number = self._trials_page
+            self._detail = Panel(part, self._pick)
             self._panels[number].append(self._detail)
             self._tabs.tabs[number].child.children.append(self._detail.card)
         else:

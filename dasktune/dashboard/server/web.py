@@ -7,12 +7,13 @@ All documents, viewers and callbacks of Bokeh belong to this loop. Other threads
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from bokeh.application import Application
 from bokeh.application.handlers.function import FunctionHandler
@@ -26,16 +27,15 @@ from dasktune.control.bounded_server import BoundedServer
 from dasktune.control.http_guard import LOCAL_NAMES
 from dasktune.control.local_port import BoundPort, url_host
 from dasktune.dashboard.report.style import BODY
-from dasktune.dashboard.server.comparison_viewer import (
-    MOST_COMPARED,
-    ComparisonViewer,
-    comparison_form,
-)
 from dasktune.dashboard.server.controls import Commander
 from dasktune.dashboard.server.experiment_source import ExperimentSource
+from dasktune.dashboard.server.listing.comparison_viewer import MOST_COMPARED, ComparisonViewer
+from dasktune.dashboard.server.listing.list_viewer import ListViewer
+from dasktune.dashboard.server.listing.metric_select import MAX_NAME, MetricSelect
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.dashboard.server.request_gate import GuardedApplication, RequestGate
 from dasktune.dashboard.server.viewer import Viewer
+from dasktune.trial.metrics import Mode
 
 __all__ = ["WebServer"]
 
@@ -43,10 +43,18 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_AnyViewer: TypeAlias = Viewer | ComparisonViewer | ListViewer
+
 _TEMPLATE: Final = f"""
 {{% block preamble %}}
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>{BODY}</style>
+{{% endblock %}}
+{{% block contents %}}
+<p class="dt-loading">Loading the dashboard ...</p>
+<noscript><p>The dashboard needs JavaScript. Without it, <code>dasktune list</code> and
+<code>dasktune trials</code> show experiments in a terminal.</p></noscript>
+{{{{ super() }}}}
 {{% endblock %}}
 """
 
@@ -54,16 +62,20 @@ _BUSY: Final = "The dashboard has too many viewers. Close some, and reload this 
 
 #: Seconds between two polls.
 _PERIOD: Final = 0.5
+#: Maximum share of the time in which the list of experiments is read once it is complete.
+_LIST_SHARE: Final = 0.03
 #: Seconds between two attempts to update viewers that could not be updated.
 _RETRY_SECONDS: Final = 0.1
 #: Maximum seconds to wait for the thread to start.
 _START_TIMEOUT: Final = 30.0
 #: Maximum seconds to wait for the thread to end. The driver waits, so it must be short.
-_CLOSE_TIMEOUT: Final = 2.0
+_CLOSE_TIMEOUT: Final = 3.0
 #: Maximum seconds for the last poll.
 _FINAL_POLL_TIMEOUT: Final = 1.0
-#: Seconds for the last updates to reach the browsers before the server ends.
-_FINAL_SEND_SECONDS: Final = 0.3
+#: Maximum seconds from the beginning of the end until all pages have been drawn for the last time.
+_FINAL_DRAW_SECONDS: Final = 1.5
+#: Maximum seconds for the last updates to be sent.
+_FINAL_SEND_SECONDS: Final = 0.9
 
 #: Maximum number of open connections.
 _MAX_CONNECTIONS: Final = 256
@@ -107,6 +119,14 @@ async def _run_in_thread(call: Callable[[], T]) -> T:
 
     threading.Thread(target=work, daemon=True, name="dasktune-dashboard-reader").start()
     return await future
+
+
+def _chosen_metric(arguments: Mapping[str, Sequence[bytes]]) -> tuple[str, Mode] | None:
+    """Return the metric and the mode in an address; None without a valid pair."""
+    metric, mode = (arguments.get(name, [b""])[0].decode("utf-8", "replace") for name in ("metric", "mode"))
+    if not 0 < len(metric) <= MAX_NAME or mode not in ("min", "max"):
+        return None
+    return metric, cast("Mode", mode)
 
 
 def _is_connected(document: Document) -> bool:
@@ -165,7 +185,7 @@ class WebServer:
         self._commander = commander
         guarded = commander is not None or address not in LOCAL_NAMES
         self._gate = RequestGate(address, self._origins, guarded=guarded)
-        self._viewers: set[Viewer | ComparisonViewer] = set()
+        self._viewers: set[_AnyViewer] = set()
         self._loop: Any = None
         self._http: BoundedServer | None = None
         self._closing: asyncio.Event | None = None
@@ -190,7 +210,7 @@ class WebServer:
         return f"{self.url}{gate.prefix[1:]}/?token={gate.token}" if gate.token else self.url
 
     def close(self) -> None:
-        """Stop the server; return after two seconds at the latest. A second call does nothing."""
+        """Stop the server; return after 3 s at the latest. A second call does nothing."""
         if self._loop is not None and self._thread.is_alive():
             # The loop may close before this call: Tornado then ignores the callback.
             self._loop.add_callback(self._end)
@@ -240,6 +260,7 @@ class WebServer:
         server = BaseServer(self._loop, application, http)
         server.start()
         polling = asyncio.create_task(self._poll())
+        listing = asyncio.create_task(self._refresh_list())
         self._ready.set()
         try:
             await self._closing.wait()
@@ -247,6 +268,7 @@ class WebServer:
             # A reader thread may still be inside `poll` after this. The last poll below then waits
             # for the lock in a thread of its own, and the loop remains free.
             polling.cancel()
+            listing.cancel()
             await self._show_final_state()
             server.stop()
             bound.close()
@@ -261,8 +283,10 @@ class WebServer:
         except OSError as error:
             if not self.port:
                 raise
-            logger.warning("the dashboard uses another port than %s: %s", self.port, error)
-            return BoundPort(self._address)
+            bound = BoundPort(self._address)
+            why = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
+            logger.warning("port %d %s: the dashboard listens at port %d", self.port, why, bound.port)
+            return bound
 
     async def _poll(self) -> None:
         """Poll the experiments in a loop, each poll in a thread: a storage may be slow."""
@@ -278,9 +302,31 @@ class WebServer:
                     self._update_waiting(live)
                 except Exception:
                     logger.exception("the dashboard could not poll an experiment")
+                if not live.is_in_driver:
+                    # Nothing else in this process needs the time. A pause for the figures of one
+                    # experiment would keep the journals of all others unread.
+                    continue
                 waits = live.viewers > 0 and not live.has_caught_up
                 rest += live.cpu_budget.pause_seconds(drawn - before, hurry=waits)
             await self._wait(max(rest, 0.01 if more else _PERIOD))
+
+    async def _refresh_list(self) -> None:
+        """Read for the list of experiments while somebody looks at it, each time in a thread."""
+        has_read_all = False
+        while True:
+            pause = _PERIOD
+            if any(isinstance(one, ListViewer) and not one.is_hidden for one in self._viewers):
+                began = time.monotonic()
+                try:
+                    more = await _run_in_thread(self._experiments.refresh)
+                except Exception:
+                    logger.exception("the dashboard could not read the list of experiments")
+                    more = False
+                has_read_all |= not more
+                took = time.monotonic() - began
+                # The first time a viewer waits for it; later it takes a small share of the time.
+                pause = max(_PERIOD, took / _LIST_SHARE - took) if has_read_all else 0.0
+            await asyncio.sleep(pause)
 
     async def _wait(self, seconds: float) -> None:
         """Wait, and meanwhile retry the updates of viewers that could not be updated."""
@@ -302,18 +348,39 @@ class WebServer:
                 viewer.document.add_next_tick_callback(viewer.update)
 
     async def _show_final_state(self) -> None:
-        """Poll for the last time, and show the final state to all viewers."""
+        """Poll for the last time, and show the final state to all viewers, on all their pages."""
         viewers = tuple(self._viewers)
+        until = time.monotonic() + _FINAL_DRAW_SECONDS
         try:
             await asyncio.wait_for(
                 _poll_all({live for one in viewers for live in one.lives}), _FINAL_POLL_TIMEOUT
             )
         except asyncio.TimeoutError:
             logger.debug("the last records are not shown: reading them took too long")
-        for viewer in viewers:
-            viewer.document.add_next_tick_callback(viewer.update)
         if viewers:
-            await asyncio.sleep(_FINAL_SEND_SECONDS)
+            shown = [self._shown_end(viewer, until) for viewer in viewers]
+            # A session that has ended meanwhile drops its callbacks: do not wait for it for ever.
+            left = until - time.monotonic()
+            await asyncio.wait(shown, timeout=max(left, 0.0) + _FINAL_SEND_SECONDS)
+
+    @staticmethod
+    def _shown_end(viewer: _AnyViewer, until: float) -> asyncio.Future[None]:
+        """Schedule the last update of a viewer; return a future that is done once it is sent."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def finish() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        def show() -> None:
+            try:
+                viewer.show_end(until)
+            finally:
+                # Bokeh sends what a callback has changed before it runs the next one.
+                viewer.document.add_next_tick_callback(finish)
+
+        viewer.document.add_next_tick_callback(show)
+        return future
 
     def _open(self, document: Document) -> None:
         """Fill the document of a new session."""
@@ -330,22 +397,22 @@ class WebServer:
                 self._add_viewer(ComparisonViewer(lives, document))
                 return
         name = arguments.get("experiment", [b""])[0].decode("utf-8", "replace")
-        live = self._experiments.find(name)
+        chosen = _chosen_metric(arguments) if self._experiments.offers_metrics else None
+        live = None if chosen is None else self._experiments.find_by_metric(name, *chosen)
+        if live is None:
+            chosen, live = None, self._experiments.find(name)
         if live is not None:
-            self._add_viewer(Viewer(live, document, self._commander))
+            select = MetricSelect(chosen) if self._experiments.offers_metrics else None
+            has_list = self._experiments.has_list
+            self._add_viewer(Viewer(live, document, self._commander, select, has_list=has_list))
             return
-        document.title = "dasktune"
-        text = self._experiments.listing()
-        document.add_root(Div(text=text, disable_math=True, sizing_mode="stretch_width"))
-        names = self._experiments.names()
-        if len(names) > 1:
-            document.add_root(comparison_form(names))
+        self._add_viewer(ListViewer(self._experiments, document))
 
     def _is_busy(self) -> bool:
         unconnected = sum(not _is_connected(viewer.document) for viewer in self._viewers)
         return len(self._viewers) >= _MAX_VIEWERS or unconnected >= _MAX_UNCONNECTED
 
-    def _add_viewer(self, viewer: Viewer | ComparisonViewer) -> None:
+    def _add_viewer(self, viewer: _AnyViewer) -> None:
         """Keep a viewer up to date until its session ends."""
         for live in viewer.lives:
             live.viewers += 1

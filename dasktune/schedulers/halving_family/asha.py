@@ -81,6 +81,8 @@ class AsyncHyperBandScheduler(AsyncHalving):
     Bracket: Iter 9.000: None | Iter 3.000: None | Iter 1.000: None
     """
 
+    _known_as = "ASHAScheduler"
+
     def __init__(
         self,
         *,

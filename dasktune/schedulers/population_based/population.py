@@ -130,6 +130,11 @@ class Population(MetricScheduler):
         return self._log_config
 
     @property
+    def clones_trials(self) -> bool:
+        """True: a trial that is behind continues as a clone of a better one."""
+        return True
+
+    @property
     def waits_for_others(self) -> bool:
         """Whether ``synch=True``: rankings then wait for trials that are not suggested yet."""
         return self._synch

@@ -12,7 +12,7 @@ from dasktune.schedulers.cluster_view import ClusterView
 from dasktune.schedulers.metric_scheduler import check_flag, check_mode, check_name
 from dasktune.space.checks import as_int
 from dasktune.trial.metrics import Mode, score
-from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.resources import HostPlacement, PlacementGroupFactory, with_bundles
 from dasktune.trial.trial import Trial
 
 if TYPE_CHECKING:
@@ -54,6 +54,10 @@ class DistributeResources:
 
     Notes
     -----
+    All ranks of a trial of :func:`~dasktune.with_ranks` have equal resources, so each of them gets
+    the increment. With `add_bundles` an increment is one more rank, or a further host with its
+    `per_host` ranks.
+
     A trial never gets more than its workers can hold: resources of different workers are not added
     up. With n trials on w workers, a result costs O(n + w), or O(n w) if the request changes.
 
@@ -150,9 +154,23 @@ class DistributeResources:
         return {kind: amount - claimed.get(kind, 0) for kind, amount in self._available(view).items()}
 
     def _increment(self, trial: Trial) -> _Amounts:
+        """Return all that one increment adds to a trial."""
+        base = trial.base_resources
+        times = 1
+        if isinstance(base, HostPlacement):
+            times = _ranks_at_once(base) if self.add_bundles else len(base.bundles)
+        return {kind: times * amount for kind, amount in self._increment_of_bundle(base).items()}
+
+    def _increment_of_bundle(self, base: PlacementGroupFactory) -> _Amounts:
+        """Return what one increment adds to a bundle, or a new bundle of one increment."""
+        bundles = base.bundles
+        if isinstance(base, HostPlacement) and self.add_bundles:
+            hint = "All ranks of a trial have equal resources. Leave out increase_by."
+            equal = self.increase_by in ({}, bundles[0])
+            check(equal, "increase_by", f"those of a rank, {bundles[0]}", self.increase_by, hint)
+            return bundles[0] or {"CPU": 1}
         if self.increase_by:
             return self.increase_by
-        bundles = trial.base_resources.bundles
         if self.add_bundles and bundles[-1]:
             return bundles[-1]
         return {"GPU": 1} if bundles[0].get("GPU", 0) >= 1 else {"CPU": 1}
@@ -166,16 +184,24 @@ class DistributeResources:
 
     def _grown(self, trial: Trial, times: int) -> PlacementGroupFactory | None:
         """Return a trial's base with `times` increments; None if this is not a valid request."""
-        base, more = trial.base_resources, self._increment(trial)
+        base, more = trial.base_resources, self._increment_of_bundle(trial.base_resources)
         bundles = base.bundles
         if self.add_bundles:
-            return PlacementGroupFactory([*bundles, *[dict(more)] * times], base.strategy)
-        which = next((number for number, bundle in enumerate(bundles) if bundle), 0)
-        for kind, amount in more.items():
-            bundles[which][kind] = round(bundles[which].get(kind, 0) + times * amount, _PLACES)
-        gpus = bundles[which].get("GPU", 0)
+            if isinstance(base, HostPlacement):
+                # The ranks of one host are all that a strict trial may have.
+                is_full = base.strategy == "STRICT_PACK" and base.per_host is not None
+                if times and (is_full or not bundles[0]):
+                    return None
+                times *= _ranks_at_once(base)
+            return with_bundles(base, [*bundles, *[dict(more)] * times])
+        first = next((number for number, bundle in enumerate(bundles) if bundle), 0)
+        growing = range(len(bundles)) if isinstance(base, HostPlacement) else (first,)
+        for which in growing:
+            for kind, amount in more.items():
+                bundles[which][kind] = round(bundles[which].get(kind, 0) + times * amount, _PLACES)
+        gpus = bundles[first].get("GPU", 0)
         # A fraction is a share of a single GPU, so 1.5 GPUs cannot be requested.
-        return None if gpus > 1 and gpus % 1 else PlacementGroupFactory(bundles, base.strategy)
+        return None if gpus > 1 and gpus % 1 else with_bundles(base, bundles)
 
     def _shares(self, view: ClusterView, asking: Trial) -> dict[str, int]:
         """Distribute all increments from scratch, in rounds; return the number for each trial."""
@@ -300,6 +326,11 @@ class DistributeResourcesToTopJob(DistributeResources):
                 f"Set them in TuneConfig or in {type(self).__name__}."
             )
         return metric, mode
+
+
+def _ranks_at_once(base: HostPlacement) -> int:
+    """Return the number of ranks by which the ranks of a trial can become more."""
+    return base.per_host or 1
 
 
 def _amounts(name: str, given: _Amounts | None) -> dict[str, float]:

@@ -25,7 +25,13 @@ from dasktune.space.checks import accepts_arguments
 from dasktune.trial.checkpoint_record import CheckpointKind
 from dasktune.trial.metrics import Mode
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
-from dasktune.trial.resources import PlacementGroupFactory, Resources, as_placement_group
+from dasktune.trial.resources import (
+    HostPlacement,
+    PlacementGroupFactory,
+    Resources,
+    as_placement_group,
+    with_bundles,
+)
 from dasktune.trial.trial import Trial
 
 __all__ = ["AllocationFunction", "ResourceChangingScheduler"]
@@ -69,6 +75,11 @@ class ResourceChangingScheduler(TrialScheduler):
     -----
     A trial without checkpoints starts from the beginning each time it is resized. Class trainables
     are saved automatically, as for a pause; a function trainable must report checkpoints.
+
+    The request of a trial of :func:`~dasktune.with_ranks` keeps its layout by host: the `per_host`
+    of the trial, and its strategy if the function returns a dict or `Resources`. A dict or
+    `Resources` are then those of each rank. A `PlacementGroupFactory` has a bundle for each rank,
+    all equal, so it may change the number of ranks.
 
     A request that does not fit on the workers is ignored, and the trial continues with what it has.
     A waiting trial returns to its initial request (`Trial.base_resources`) if its larger request
@@ -233,6 +244,11 @@ class ResourceChangingScheduler(TrialScheduler):
         """The value of the base scheduler."""
         return self.base_scheduler.writes_policies
 
+    @property
+    def clones_trials(self) -> bool:
+        """The value of the base scheduler."""
+        return self.base_scheduler.clones_trials
+
     def search_info(self, trial: Trial, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the entries of the base scheduler."""
         return self.base_scheduler.search_info(trial, result)
@@ -256,7 +272,7 @@ class ResourceChangingScheduler(TrialScheduler):
         if self.resources_allocation_function is None:
             return decision
         requested = self.resources_allocation_function(self._view, trial, result, self)
-        request = trial.resources if requested is None else as_placement_group(requested)
+        request = trial.resources if requested is None else _request_of(trial, requested)
         if request == trial.resources:
             return decision
         if not self._is_possible(trial, request):
@@ -283,6 +299,18 @@ class ResourceChangingScheduler(TrialScheduler):
         """Whether a request of a trial can be placed; a smaller one always can."""
         grows = self._view.is_known and _is_more(request, trial.resources)
         return not grows or self._view.fits(trial, request)
+
+
+def _request_of(
+    trial: Trial, requested: PlacementGroupFactory | Resources | Mapping[str, Any]
+) -> PlacementGroupFactory:
+    """Return the request of an allocation function, with the layout of a distributed trial."""
+    request = as_placement_group(requested)
+    if isinstance(request, HostPlacement) or not isinstance(trial.resources, HostPlacement):
+        return request
+    if isinstance(requested, PlacementGroupFactory):
+        return with_bundles(trial.resources, request.bundles, request.strategy)
+    return with_bundles(trial.resources, request.bundles * len(trial.resources.bundles))
 
 
 def _is_more(request: PlacementGroupFactory, other: PlacementGroupFactory) -> bool:

@@ -53,6 +53,32 @@ class UnitCube:
             axis.name: _unscaled(axis, float(scaled)) for axis, scaled in zip(self._axes, vector, strict=True)
         }
 
+    def rounded(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return scaled points with integers at the middles of their intervals.
+
+        These are the vectors, up to rounding errors, of the values that `points` are converted to.
+
+        Parameters
+        ----------
+        points : ndarray of shape (n, d)
+            The points, with a scaled value of each axis.
+
+        Examples
+        --------
+        >>> width = FlatParameter("width", 1, 4, False, True, False, None)
+        >>> UnitCube([width]).rounded(np.array([[0.6], [1.0]])).tolist()
+        [[0.625], [0.875]]
+        """
+        rounded: NDArray[np.float64] = points.copy()
+        for index, axis in enumerate(self._axes):
+            if axis.is_whole and not axis.is_choice:
+                low, high = _bounds(axis)
+                positions = low + points[:, index] * (high - low)
+                values = np.exp(positions) if axis.log else positions
+                middles = np.clip(np.floor(values), axis.low, axis.high) + 0.5
+                rounded[:, index] = ((np.log(middles) if axis.log else middles) - low) / (high - low)
+        return rounded
+
 
 def _bounds(axis: FlatParameter) -> tuple[float, float]:
     low, high = axis.low, axis.high + axis.is_whole

@@ -49,7 +49,7 @@ def entries_of(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     -------
     dict
         For each name ``{"value": ...}``, ``{"type": ..., "pickle": ...}``, or ``{"type": ...,
-        "lost": why}``.
+        "lost": why}``. A caller may add ``"text"``, with which people are shown the object.
 
     Examples
     --------

@@ -33,6 +33,12 @@ never changed, except ``note.json``, which is only shown:
 # - The user cancels between a driver's look at `cancel.json` and its first trial: the driver looks
 #   again every few seconds while the experiment runs. If the experiment ends first, it has
 #   finished.
+# - An experiment is removed: only after its end is recorded, and `entry.json` first, `tuner.pkl`
+#   second, and all other files after them. So a driver that comes late finds the end, or else no
+#   `entry.json`, for which it looks after that, and it never runs the experiment again. A runner
+#   that has read the experiment before starts a driver at most, which ends. What a removal that
+#   died, or such a driver, has left is removed the next time: there is no `entry.json`, and it is
+#   no submission, which begins with `tuner.pkl` and has no `end.json`.
 # - An orderly end of a driver, which leaves the experiment in the queue, deletes its start, so that
 #   it does not count as a death. A driver that dies in between counts as one.
 
@@ -41,8 +47,9 @@ from __future__ import annotations
 import json
 import math
 import re
+import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timezone
 from pickle import PickleError
 from typing import Any, Final
@@ -56,6 +63,7 @@ from dasktune.storage.journal.strict_json import parse
 from dasktune.storage.leader.leader_lock import leader_status
 from dasktune.storage.queue.queue_state import (
     MOST_DEATHS,
+    OVER,
     QueueState,
     QueueStatus,
     count_deaths,
@@ -76,6 +84,8 @@ RETRY_SECONDS: Final = 30.0
 #: Distinguishes an entry from any other JSON file.
 _KIND: Final = "dasktune queued experiment"
 _FORMAT: Final = 1
+#: The name of an experiment's directory.
+_ENTRY_ID: Final = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}")
 #: The name of a file that a driver writes when it begins.
 _START: Final = re.compile(r"\d{9,}\.json")
 #: Longest reason in characters.
@@ -178,6 +188,8 @@ class ExperimentQueue:
         outcome = None if end is None else _outcome(end, entry_id)
         shown = end if end is not None else self._read_if(files, entry_id, "note.json")
         place = self._read_if(files, entry_id, "directory.json")
+        cancelled = self._read_if(files, entry_id, "cancel.json") if end is None else {}
+        ended = (end or cancelled).get("time")
         is_driven = outcome is None and self.is_driven(entry_id)
         state = state_of(outcome, is_driven=is_driven, is_cancelled="cancel.json" in files)
         reason = shown.get("reason", "") if state is not QueueState.RUNNING else ""
@@ -187,6 +199,7 @@ class ExperimentQueue:
             reason=str(reason),
             directory=str(place.get("directory", "")),
             is_recorded=outcome is not None,
+            ended=ended if state.is_over and type(ended) is float else None,
             **values,
         )
 
@@ -246,7 +259,7 @@ class ExperimentQueue:
         by : str, optional
             Who asks for it, for the journal.
         """
-        self._create(entry_id, "cancel.json", {"by": by})
+        self._create(entry_id, "cancel.json", {"by": by, "time": time.time()})
 
     def cancelled_by(self, entry_id: str) -> str:
         """Return who has cancelled an experiment; empty if that is not known."""
@@ -262,13 +275,60 @@ class ExperimentQueue:
         """Whether the user has cancelled an experiment."""
         return self.storage.exists(f"{entry_id}/cancel.json")
 
+    def prune(
+        self, *, older_than_s: float, states: Collection[QueueState] = OVER, now: float | None = None
+    ) -> list[QueueStatus]:
+        """Remove experiments that are over, and return them. Their results stay.
+
+        Runners and drivers may serve the queue meanwhile; the comment above says why that is safe.
+
+        Parameters
+        ----------
+        older_than_s : float
+            Seconds since the end, of which the clocks of two machines decide. Where an earlier
+            version has recorded no time, the submission counts.
+        states : collection of QueueState, optional
+            States that are over; experiments in other ones stay.
+        now : float, optional
+            Wall clock time in seconds since 1970, by default of this machine.
+        """
+        moment = time.time() if now is None else now
+        found, removed = self.statuses(), []
+        for one in found:
+            ended = one.submitted if one.ended is None else one.ended
+            # An experiment with damaged files counts as failed, and may run in truth.
+            is_known = one.is_recorded or one.state is QueueState.CANCELLED
+            if is_known and one.state in OVER and one.state in states and moment - ended >= older_than_s:
+                if not one.is_recorded:
+                    # No driver has found it cancelled yet. From now on each of them does.
+                    self.end(one.entry_id, QueueState.CANCELLED, "cancelled before it could start again")
+                self._remove(one.entry_id)
+                removed.append(one)
+        for entry_id in set(self.ids()).difference(one.entry_id for one in found):
+            if self._is_remainder(entry_id):
+                self._remove(entry_id)
+        return removed
+
+    def _remove(self, entry_id: str) -> None:
+        self.storage.remove(f"{entry_id}/entry.json")
+        self.storage.remove(f"{entry_id}/tuner.pkl")
+        self.storage.remove_tree(entry_id)
+
+    def _is_remainder(self, entry_id: str) -> bool:
+        """Whether a directory is what is left of an experiment that was removed."""
+        if not _ENTRY_ID.fullmatch(entry_id):
+            return False  # not ours
+        files = self._names(entry_id)
+        is_removed = "entry.json" not in files and ("tuner.pkl" not in files or "end.json" in files)
+        return is_removed and not self.is_driven(entry_id)
+
     # For drivers that hold the experiment's lock
 
     def begin(self, entry_id: str, epoch: int, results: int | None) -> bool:
         """Record that a driver begins, and return whether it may run the experiment.
 
-        It may not if the experiment has ended or is cancelled, or if too many drivers died; the
-        end is recorded then.
+        It may not if the experiment has ended, is cancelled or is removed, or if too many drivers
+        died; the end is recorded then.
 
         Parameters
         ----------
@@ -280,6 +340,9 @@ class ExperimentQueue:
             Number of the experiment's results; None if it is unknown.
         """
         if self.storage.exists(f"{entry_id}/end.json"):
+            return False
+        # After the end: a removal deletes both, in the opposite order.
+        if not self.storage.exists(f"{entry_id}/entry.json"):
             return False
         if self.is_cancelled(entry_id):
             self.end(entry_id, QueueState.CANCELLED, "cancelled before it could start again")
@@ -374,9 +437,8 @@ class ExperimentQueue:
             Why.
         """
         assert outcome.is_over
-        return self._create(
-            entry_id, "end.json", {"outcome": outcome.value, "reason": reason[:_LONGEST_REASON]}
-        )
+        values = {"outcome": outcome.value, "reason": reason[:_LONGEST_REASON], "time": time.time()}
+        return self._create(entry_id, "end.json", values)
 
     def _results_at(self, entry_id: str, name: str) -> int | None:
         """Return the number of results at the start of a driver; None if it is unknown."""

@@ -13,6 +13,7 @@ from typing import Final
 __all__ = [
     "MOST_DEATHS",
     "MOST_FAILURES",
+    "OVER",
     "QueueState",
     "QueueStatus",
     "count_deaths",
@@ -42,7 +43,11 @@ class QueueState(Enum):
     @property
     def is_over(self) -> bool:
         """Whether no driver will run the experiment again."""
-        return self in (QueueState.FINISHED, QueueState.FAILED, QueueState.CANCELLED)
+        return self in OVER
+
+
+#: The states in which no driver will run the experiment again.
+OVER: Final = (QueueState.FINISHED, QueueState.FAILED, QueueState.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +74,9 @@ class QueueStatus:
         The experiment's directory; empty before the first start.
     is_recorded : bool, default=False
         Whether a file says how the experiment has ended, so that its state never changes again.
+    ended : float or None, default=None
+        Wall clock time of the end or of the cancellation, in seconds since 1970. None if it is not
+        over, or if an earlier version of dasktune has recorded the end.
     """
 
     entry_id: str
@@ -80,6 +88,7 @@ class QueueStatus:
     reason: str = ""
     directory: str = ""
     is_recorded: bool = False
+    ended: float | None = None
 
 
 def state_of(outcome: QueueState | None, *, is_driven: bool, is_cancelled: bool) -> QueueState:

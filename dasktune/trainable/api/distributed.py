@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import Any, Final, Literal
@@ -42,6 +42,7 @@ def with_ranks(
     start_timeout_s: float = 300.0,
     report_timeout_s: float | None = None,
     env: Mapping[str, str] | None = None,
+    preload: Sequence[str] = (),
 ) -> Any:
     """Let each trial of a function train on several processes, called ranks.
 
@@ -60,7 +61,9 @@ def with_ranks(
         strategy of a `PlacementGroupFactory` counts hosts: ``"PACK"``, the default, uses the fewest
         hosts, and equally many ranks on each of them if that needs no more.
     per_host : int, optional
-        The exact number of ranks on each host, which divides the number of ranks.
+        The exact number of ranks on each host, which divides the number of ranks. It must agree
+        with a strict strategy: the number of ranks with ``"STRICT_PACK"``, 1 with
+        ``"STRICT_SPREAD"``.
     reduce : {"rank0", "mean"} or callable, default="rank0"
         How the metrics of all ranks become one result: those of rank 0, the mean, or a function of
         the list of all metrics by rank, which rank 0 calls. ``"mean"`` keeps the metrics of rank 0,
@@ -73,6 +76,11 @@ def with_ranks(
         last one. By default ``FailureConfig(report_timeout_s=...)``, which is no limit.
     env : mapping of str to str, optional
         Further environment variables of all ranks.
+    preload : sequence of str, default=()
+        Modules such as ``"torch"`` that each worker imports once. Its ranks are then forks of a
+        process that has imported them, and start without importing them again. Only on Linux;
+        elsewhere each rank imports its modules itself, and so it does if an import starts threads
+        or initialises CUDA.
 
     Returns
     -------
@@ -102,6 +110,9 @@ def with_ranks(
     per_rank = _bundle(resources_per_rank)
     strategy = as_placement_group(resources_per_rank).strategy
     check(per_host is None or _is_count(per_host), "per_host", "an integer of at least 1, or None", per_host)
+    if per_host is not None:
+        # A strict strategy may contradict it whatever the number of ranks is.
+        HostPlacement([per_rank] * per_host, strategy, per_host)
     known = reduce in ("rank0", "mean") if isinstance(reduce, str) else callable(reduce)
     check(known, "reduce", "'rank0', 'mean' or a function of a list of metrics", reduce)
     _check_seconds("start_timeout_s", start_timeout_s)
@@ -113,6 +124,7 @@ def with_ranks(
         start_timeout_s=start_timeout_s,
         report_timeout_s=report_timeout_s,
         env=_checked_env(env or {}),
+        preload=_checked_modules(preload),
     )
     request = RankRequest(settings=settings, reduce=reduce if callable(reduce) else None)
     resources = _Bundles(ranks, per_rank, strategy, per_host)
@@ -183,3 +195,16 @@ def _checked_env(env: Mapping[str, str]) -> dict[str, str]:
     if taken := sorted(_RESERVED & env.keys()):
         raise ConfigError(f"env must be free of the variables that dasktune sets, got {taken}")
     return dict(env)
+
+
+def _checked_modules(preload: Sequence[str]) -> tuple[str, ...]:
+    given: object = preload
+    names = given if isinstance(given, list | tuple) else (None,)
+    check(
+        all(map(_is_module_name, names)), "preload", "a list of names of modules", preload, 'Write ["torch"].'
+    )
+    return tuple(preload)
+
+
+def _is_module_name(name: object) -> bool:
+    return isinstance(name, str) and all(part.isidentifier() for part in name.split("."))

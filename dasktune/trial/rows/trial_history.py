@@ -241,6 +241,18 @@ class History(Sequence[Row]):
         """Whether no row has to be read from where :class:`StoredRows` are."""
         return not self._parts.stored.count
 
+    def read_stored(self) -> None:
+        """Read the rows that are elsewhere, so that a later use finds them in memory.
+
+        Raises
+        ------
+        StorageError
+            If they cannot be read.
+        """
+        stored = self._parts.stored
+        if stored.count:
+            stored.read()
+
     @property
     def newest(self) -> list[Row]:
         """The rows that are in memory as they came: the last one, if there is any, and more."""

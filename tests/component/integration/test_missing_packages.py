@@ -9,7 +9,7 @@ import sys
 WITHOUT = """
 import sys
 from importlib import import_module
-names = ("xgboost", "lightgbm", "lightning", "pytorch_lightning", "keras", "torch")
+names = ("xgboost", "lightgbm", "lightning", "pytorch_lightning", "keras", "torch", "transformers")
 sys.modules.update(dict.fromkeys(names))
 for module, call in {calls!r}:
     names = vars(import_module("dasktune.integration." + module))
@@ -30,6 +30,9 @@ CALLS = [
     ("keras", "TuneReportCheckpointCallback.get_model(None)", "Keras"),
     ("torch", "report_state({}, epoch=1)", "PyTorch"),
     ("torch", "load_state(None, epoch=1)", "PyTorch"),
+    ("torch", "report_sharded_state({}, None)", "PyTorch"),
+    ("torch", "load_sharded_state(None, None)", "PyTorch"),
+    ("transformers", "TuneReportCheckpointCallback()", "Transformers"),
 ]
 
 

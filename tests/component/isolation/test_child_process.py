@@ -306,3 +306,23 @@ def test_a_guard_that_has_ended_or_waits_holds_up_no_end(make: Make, how: signal
     assert not receiving.is_alive()
     assert child.finished
     assert not guard.is_running()
+
+
+def report_mask(config: dict[str, Any]) -> None:
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    # What user code starts ends when it is told to.
+    with subprocess.Popen(["sleep", "60"]) as program:
+        program.terminate()
+        status = program.wait()
+    tune.report({"blocked": signal.SIGTERM in blocked, "status": status})
+
+
+def test_a_termination_while_the_child_starts_is_survived(make: Make) -> None:
+    child = make(report_mask)
+    # The child is still far from its own code: the interpreter starts.
+    os.kill(child.pid, signal.SIGTERM)
+    news = [*messages(child), *messages(child)]
+    assert isinstance(news[0], Started)
+    [reported] = [one for one in news if isinstance(one, Reported)]
+    assert reported.metrics["blocked"] is False
+    assert reported.metrics["status"] == -signal.SIGTERM

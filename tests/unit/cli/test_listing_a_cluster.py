@@ -55,7 +55,7 @@ def test_ls_shows_the_shares_of_a_cluster(asked, dasktune):
     assert (code, asked) == (0, ["tcp://host:8786"])
     head, first, second = (re.split(r" {2,}", line) for line in out.splitlines())
     assert head == ["name", "weight", "priority", "holds", "share", "due", "waiting", "since"]
-    assert first == ["e?[1m", "2.5", "0", "6 of 8 CPU, 1 of 2 GPU", "75%", "0"]
+    assert first == ["e?[1m", "2.5", "0", "6 of 8 CPUs and 1 of 2 GPUs", "75%", "0"]
     assert second == ["later", "1", "-1", "nothing", "0%", "25%", "3", "21.4 s"]
 
 

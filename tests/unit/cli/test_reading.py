@@ -12,9 +12,12 @@ import pytest
 from cli_fixtures import SPEC
 
 from dasktune.cli.experiment_overview import read_experiment
+from dasktune.config import RunConfig, TuneConfig
+from dasktune.schedulers import ASHAScheduler, HyperBandForBOHB
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.leader.leader_lock import LeaderLock
+from dasktune.tuner.saved_setup import setup_of
 
 
 def suggested(trial_id, **config):
@@ -56,6 +59,31 @@ def test_what_ls_lists_by_default_can_be_named_so(written, tmp_path, monkeypatch
     assert f" {here}\n" in dasktune("show", "mine")[1]
     code, _, err = dasktune("show", "other")
     assert (code, f"no experiment is stored at {tmp_path}/other" in err) == (2, True)
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_ones(written, tmp_path, monkeypatch, dasktune):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert "No experiment is there: give the directory" in dasktune("show", "digits")[2]
+    written(tmp_path / "dasktune_results" / "digits_asha")
+    written(tmp_path / "dasktune_results" / "team" / "Digits-2")
+    written(tmp_path / "dasktune_results" / "boosting")
+    for command in ("show", "trials", "best", "errors", "report", "repair"):
+        code, out, err = dasktune(command, "digits_ash")
+        assert (code, out) == (2, "")
+        assert "none in ~/dasktune_results is called 'digits_ash'. Did you mean 'digits_asha'" in err
+    assert "'team/Digits-2'" in dasktune("show", "digits-2")[2]
+    assert "Did you mean" not in dasktune("show", "xyz")[2]
+    assert "`dasktune ls` lists those" in dasktune("show", "xyz")[2]
+
+
+def test_the_address_of_a_dashboard_is_no_experiment(dasktune):
+    code, out, err = dasktune("show", "http://127.0.0.1:9/dasktune#c3330a06ea1974ca")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "If it is the address of a dashboard, give the directory that its pages show" in err
+    code, out, err = dasktune("ls", "--address", "http://127.0.0.1:8787/status")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "That is the address of a page, such as Dask's dashboard" in err
 
 
 def test_ls_of_an_experiment_is_that_experiment_alone(path, results, dasktune):
@@ -153,15 +181,36 @@ def test_show_has_the_commands_of_users_with_who_issued_them(tmp_path, dasktune)
         store.append({"event": "HoldRequested", "time": 3.0, "by": "carl"})
     # Any program may have written the journal.
     store.append({"event": "ShareRequested", "weight": 10**400, "time": 10**400, "by": "eve"})
+    store.append({"event": "InterruptRequested", "time": 4.0, "by": "dan@node7 (SIGINT)"})
     store.close()
     code, out, err = dasktune("show", str(storage))
     assert (code, err) == (0, "")
-    assert "Commands, the last 20 of 21" in out
-    assert "set share weight 2" in out
+    assert "Commands, the last 20 of 22" in out
+    assert "end the run" in out
     rows = json.loads(dasktune("show", str(storage), "--format", "json")[1])["commands"]
     assert len(rows) == 20
-    assert rows[0] == {"time": "", "command": "set share weight 2", "by": "bob"}
-    assert rows[-1] == {"time": "", "command": "set share weight inf", "by": "eve"}
+    assert [row["by"] for row in rows] == ["carl"] * 18 + ["eve", "dan@node7 (SIGINT)"]
+    assert rows[-2] == {"time": "", "command": "set share weight inf", "by": "eve"}
+    assert rows[-1]["command"] == "end the run"
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "shown"),
+    [
+        (None, "FIFOScheduler, the default"),
+        ("asha", "asha"),
+        (ASHAScheduler(max_t=9, grace_period=3), "ASHAScheduler(max_t=9, grace_period=3)"),
+        (
+            HyperBandForBOHB(max_t=27, reduction_factor=3),
+            "HyperBandForBOHB(max_t=27, reduction_factor=3)",
+        ),
+    ],
+)
+def test_show_names_the_scheduler_with_its_arguments(path, scheduler, shown, dasktune):
+    setup_of(TuneConfig(scheduler=scheduler), RunConfig(), {}).write(Storage(path))
+    assert re.search(rf"^  scheduler +{re.escape(shown)}$", dasktune("show", path)[1], re.MULTILINE)
+    settings = json.loads(dasktune("show", path, "--format", "json")[1])["settings"]
+    assert settings.get("scheduler") == (None if scheduler is None else shown)
 
 
 def test_show_as_json_has_the_same(path, results, dasktune):

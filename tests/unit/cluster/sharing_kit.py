@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 from dasktune.cluster.sharing.fair_share import SharePlan, plan_shares
 from dasktune.cluster.sharing.share_plugin import SharePlugin
+from dasktune.placement.placement import MEMORY, SHARES
 
 CPU = {"CPU": 1}
 
@@ -15,7 +16,7 @@ CPU = {"CPU": 1}
 class Scheduler:
     """Workers, leases, timers and notifications, as far as the plugin looks at them."""
 
-    def __init__(self, **cpus: float) -> None:
+    def __init__(self, **cpus: Any) -> None:
         self.now = 1000.0
         # Plans take no time.
         self.stopwatch: Callable[[], float] = lambda: 0.0
@@ -24,6 +25,7 @@ class Scheduler:
         self.tasks: dict[Any, Any] = {}
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.notified: list[str] = []
+        self.events: list[tuple[float, Any]] = []
         self.loop = SimpleNamespace(call_later=self.call_later)
         for address, amount in cpus.items():
             self.add_worker(address, amount)
@@ -32,9 +34,16 @@ class Scheduler:
         )
         self.plugin.scheduler = self
 
-    def add_worker(self, address: str, cpus: float) -> None:
+    def add_worker(
+        self, address: str, cpus: float, *, gpus: Sequence[str] = (), memory_limit: int = 0
+    ) -> None:
+        resources = {"CPU": cpus, "GPU": len(gpus)} if gpus else {"CPU": cpus}
         self.workers[address] = SimpleNamespace(
-            address=address, resources={"CPU": cpus}, used_resources={"CPU": 0.0}
+            address=address,
+            resources=resources,
+            used_resources=dict.fromkeys(resources, 0.0),
+            memory_limit=memory_limit,
+            extra={"dasktune-gpus": {"owned": list(gpus)}} if gpus else {},
         )
 
     def call_later(self, delay: float, function: Callable[[], None]) -> None:
@@ -54,13 +63,35 @@ class Scheduler:
         told, self.notified = self.notified, []
         return told
 
-    def hold(self, experiment: str, address: str, number: int = 1, needs: Any = CPU) -> str:
+    def hold(
+        self,
+        experiment: str,
+        address: str,
+        number: int = 1,
+        needs: Any = CPU,
+        *,
+        memory: float = 0,
+        devices: Sequence[Sequence[str]] = (),
+    ) -> str:
+        """Begin a lease, and let the worker report its GPUs: one sequence for each bundle."""
         key = f"{experiment}-actor-{number}-lease-{address}"
-        self.tasks[key] = SimpleNamespace(processing_on=self.workers[address], resource_restrictions=needs)
+        shares = [needs["GPU"] / len(devices)] * len(devices) if devices else []
+        self.tasks[key] = SimpleNamespace(
+            processing_on=self.workers[address],
+            resource_restrictions=needs,
+            annotations={MEMORY: memory, SHARES: shares},
+        )
         for kind, amount in needs.items():
             self.workers[address].used_resources[kind] += amount
         self.plugin.transition(key, "waiting", "processing", stimulus_id="s")
+        if devices:
+            event = {"kind": "lease-granted", "lease": key, "devices": devices, "worker": address}
+            self.events.append((self.now, event))
+            self.plugin.log_event(experiment, event)
         return key
+
+    def get_events(self, topic: str) -> tuple[tuple[float, Any], ...]:
+        return tuple(one for one in self.events if one[1]["lease"].startswith(topic))
 
     def release(self, key: str) -> None:
         task = self.tasks.pop(key)
@@ -77,14 +108,12 @@ class Scheduler:
             - sum(lease.address == address for lease in self.plugin.leases.get(experiment, {}).values())
             for address, worker in self.workers.items()
         }
-        withheld = {
-            address: self.plugin.withheld(experiment, worker, {"CPU": others[address]})
+        limits = {
+            address: self.plugin.limits(experiment, worker, {"CPU": others[address]})
             for address, worker in self.workers.items()
         }
-        return {
-            **answer,
-            "withheld": {address: amounts["CPU"] for address, amounts in withheld.items() if amounts},
-        }
+        withheld = {address: one["withheld"].get("CPU", 0) for address, one in limits.items()}
+        return {**answer, "withheld": {address: cpus for address, cpus in withheld.items() if cpus}}
 
 
 def demand(name: str, waits: int = 0, **options: Any) -> dict[str, Any]:

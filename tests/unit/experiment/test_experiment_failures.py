@@ -405,7 +405,7 @@ def test_more_failures_than_allowed_in_all_end_everything():
     assert good.status is TrialStatus.RUNNING
     lab.fail(second)
     assert good.status is TrialStatus.STOPPING
-    reason = f"trials have failed more often than 1 times, {second.trial_id} the last of them"
+    reason = f"trials have failed more often than 1 time, {second.trial_id} the last of them"
     assert lab.experiment.state.stop_reason == reason
 
 

@@ -6,6 +6,7 @@ import pytest
 from experiment_kit import Lab, bring, committed, goes_on, kinds
 
 from dasktune.errors import StorageError
+from dasktune.experiment.trial_index import TrialIndex
 from dasktune.experiment.trial_state import trial_from_state, trial_state
 from dasktune.schedulers.decision import Continue, Pause, Stop
 from dasktune.search import STOPPED_EARLY
@@ -482,6 +483,52 @@ def test_the_results_that_clones_need_are_those_since_the_oldest_newest_checkpoi
     assert kept() == [2, 2, 0]
     clone.checkpoints, clone.memory = [], None
     assert kept() == [0, 0, 0]
+
+
+def test_a_scheduler_that_clones_needs_them_before_the_first_clone():
+    lab = Lab()
+    trial = lab.running()
+    for iteration in range(1, 6):
+        lab.result(trial, iteration)
+    trial.checkpoints = [CheckpointRecord(path="d/1", index=1, iteration=3)]
+    index = lab.experiment.trial_index
+    [state] = index.state_dict(rows=False, clones=True)["trials"]
+    assert [row["training_iteration"] for row in state["results_before_last"]] == [3, 4]
+
+
+@pytest.mark.parametrize(("oldest", "is_short"), [(100, True), (250, False)])
+def test_a_trial_whose_results_do_not_reach_back_to_the_clone_point_is_found(oldest: int, is_short: bool):
+    lab = Lab()
+    ahead, donor, ended = lab.running(), lab.running(), lab.running()
+    for iteration in range(1, 301):
+        lab.result(ahead, iteration)
+        lab.result(ended, iteration)
+        if iteration <= oldest:
+            lab.result(donor, iteration)
+    donor.checkpoints = [
+        CheckpointRecord(path=f"trials/{donor.trial_id}/checkpoint_000001_i01", index=1, iteration=oldest)
+    ]
+    donor.next_checkpoint = 2
+    index = lab.experiment.trial_index
+    histories = {key: History(trial.history) for key, trial in index.trials.items()}
+    assert index.cut_short() is None
+    reads = []
+
+    def read(trial_id: str) -> History:
+        reads.append(trial_id)
+        return histories[trial_id]
+
+    state = index.state_dict(rows=False, clones=True)
+    again = TrialIndex()
+    again.load_state_dict(state, read)
+    again.trials[ended.trial_id].status = TrialStatus.TERMINATED
+    found = again.cut_short()
+    assert (found is not None) == is_short
+    assert reads == []
+    if found is not None:
+        assert found.trial_id == ahead.trial_id
+        found.history.read_stored()
+        assert reads == [ahead.trial_id]
 
 
 def test_a_state_without_rows_needs_the_journal_that_it_belongs_to():

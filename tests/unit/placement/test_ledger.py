@@ -581,12 +581,51 @@ def test_a_released_place_is_used_again_unless_it_is_for_others() -> None:
     assert not ledger.exceeds(placement)
 
 
+def test_gpus_that_others_hold_or_that_are_reserved_for_them_are_not_chosen() -> None:
+    gpus = {"resources": {"CPU": 8, "GPU": 2}, "devices": ("4", "5")}
+    ledger = ledger_of(worker("a", **gpus, gpu_loads=(0.5, 0.0)))
+    half, whole = PlacementGroupFactory([{"GPU": 0.5}]), PlacementGroupFactory([{"GPU": 1}])
+    # Half of the first GPU is another experiment's: the sum would allow three halves on any device.
+    first = ledger.place(half, now=0.0)
+    second = ledger.place(whole, now=0.0)
+    assert first is not None
+    assert second is not None
+    assert (first.devices, second.devices) == (("4",), ("5",))
+    assert not ledger.fits(half, now=0.0)
+    # The second GPU becomes another's. Its trial goes on, and is not followed by the next one.
+    ledger.update({"a": worker("a", **gpus, gpu_loads=(0.5, 1.0))})
+    assert ledger.exceeds(second)
+    ledger.release(second)
+    assert not ledger.may_repeat(second)
+    ledger.release(first)
+    assert ledger.may_repeat(first)
+    # A worker of which the scheduler knows fewer GPUs yet.
+    ledger.update({"a": worker("a", **gpus, gpu_loads=(1.0,))})
+    third = ledger.place(whole, now=0.0)
+    assert third is not None
+    assert third.devices == ("5",)
+
+
+def test_a_released_place_is_not_used_again_if_its_memory_is_for_others() -> None:
+    ledger = ledger_of(worker("a", memory_limit=8, resources={"CPU": 2}))
+    placement = ledger.place(PlacementGroupFactory([{"CPU": 1, "memory": 5}]), now=0.0)
+    assert placement is not None
+    claim = placement.claim_on("a")
+    assert (claim.resources, claim.memory) == ({"CPU": 1}, 5)
+    ledger.release(placement)
+    assert ledger.may_repeat(placement)
+    ledger.update({"a": worker("a", memory_limit=8, resources={"CPU": 2}, withheld={"memory": 4})})
+    assert not ledger.may_repeat(placement)
+
+
 def test_workers_that_accept_no_trial_are_closed() -> None:
     ledger = ledger_of(worker("a"), worker("b"), worker("c", status="paused"))
     ledger.avoid("a", until=5.0)
-    assert ledger.closed == ["a", "c"]
+    assert ledger.closed_for(None) == ["a", "c"]
     assert place(ledger, needs(CPU=1), now=6.0) == "a"
-    assert ledger.closed == ["c"]
+    assert ledger.closed_for(PlacementGroupFactory([ONE])) == ["c"]
+    # A trial that needs a worker for itself waits for one on which no other trial is.
+    assert ledger.closed_for(PlacementGroupFactory([ONE]).exclusively()) == ["a", "c"]
 
 
 def test_a_worker_is_avoided_until_the_latest_time_that_was_given() -> None:

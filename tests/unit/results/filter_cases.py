@@ -193,7 +193,19 @@ ERRORS = [
     ("`opt", "filter must have a closing ` for the quote at character 1"),
     ("loss ! 1", 'filter must have a comparison at character 6, got "! 1"'),
     ("and", 'filter must have a column or a word at character 1, got "and"'),
-    ("los < 1", 'filter must have a column in the comparison at character 1, got "los < 1".'),
+    (
+        "los < 1",
+        'filter must have a column in the comparison at character 1, got "los < 1".'
+        ' Did you mean "loss"? Columns: ',
+    ),
+    (
+        "`ops` = adam",
+        'filter must have a column at character 1, got "`ops`". Did you mean "opt"? Columns: ',
+    ),
+    (
+        "zzz = 1",
+        'filter must have a column in the comparison at character 1, got "zzz = 1". Columns: ',
+    ),
     (
         "0 < los < 1",
         'filter must have a column in the comparison at character 1, got "0 < los < 1".',

@@ -282,10 +282,12 @@ def test_the_experiment_is_stopped_once():
 
 def test_a_cancelled_run_leaves_its_trials_unfinished():
     bench = Bench(script=LONG)
-    bench.runner.commands.cancel()
+    bench.runner.commands.cancel(by="ann@node7 (HTTP)")
     bench.run()
     assert bench.runner.interrupted
     assert not bench.experiment.finished
+    [record] = [one for one in bench.journal if one["event"] == "InterruptRequested"]
+    assert record["by"] == "ann@node7 (HTTP)"
 
 
 def test_one_can_look_at_an_experiment_between_two_events():

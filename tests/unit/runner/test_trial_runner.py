@@ -428,6 +428,17 @@ def test_stopping_and_interrupting_wake_a_loop_that_waits_for_events():
     assert bench.runner.interrupted
 
 
+@pytest.mark.parametrize("by", ["ann@node7 (SIGINT)", ""])
+def test_an_interrupt_is_recorded_once_if_its_issuer_is_known(by: str):
+    bench = Bench()
+    bench.runner.interrupt(by=by)
+    # The second one has lost the race.
+    bench.runner.interrupt(by=by and "bob@node7 (SIGTERM)")
+    bench.run()
+    records = [one for one in bench.journal if one["event"] == "InterruptRequested"]
+    assert [one["by"] for one in records] == ([by] if by else [])
+
+
 def test_a_message_that_comes_again_is_acknowledged_again():
     bench = Bench()
     once, seen = bench.executor.next_events, set()

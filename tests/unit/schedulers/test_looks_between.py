@@ -32,6 +32,8 @@ class Judging(AsyncHyperBandScheduler):
         (ResourceChangingScheduler(AsyncHyperBandScheduler()), False),
         (ResourceChangingScheduler(MedianStoppingRule()), True),
         (MedianStoppingRule(), True),
+        # Its means contain the results between milestones.
+        (MedianStoppingRule(check_at=[3, 9]), True),
         (FIFOScheduler(), True),
         (Judging(), True),
     ],

@@ -300,6 +300,204 @@ def test_the_state_of_another_grace_period_is_refused():
         rule(grace_period=2).load_state_dict(rule().state_dict())
 
 
+# Milestones
+
+
+def at_rungs(**changes):
+    return rule(**{"check_at": [3, 9, 27], **changes})
+
+
+def reported(scheduler, number, scores):
+    """Report the scores from epoch 1 on, and return the epochs at which a decision was to stop."""
+    return [t for t, score in enumerate(scores, 1) if stops(scheduler, number, t, score)]
+
+
+def test_with_milestones_a_trial_is_compared_at_these_only():
+    scheduler = at_rungs()
+    for number in range(3):
+        assert reported(scheduler, number, [0.5] * 30) == []
+    assert reported(scheduler, 3, [0.4] * 2 + [0.6] * 25) == []
+    assert reported(scheduler, 4, [0.4] * 8) == [3]
+    assert reported(scheduler, 5, [0.4] * 2 + [0.55] * 6 + [0.5]) == []
+    assert scheduler.state_dict()["moments"] == [3, 9, 27]
+
+
+def test_the_milestones_of_a_reduction_factor_have_no_end():
+    scheduler = rule(grace_period=2, reduction_factor=3, min_samples_required=1)
+    reported(scheduler, 0, [0.5] * 20)
+    assert scheduler.state_dict()["moments"] == [2, 6, 18]
+    assert reported(scheduler, 1, [0.6] * 17 + [0.6]) == []
+    assert isinstance(report(scheduler, 2, 18, 0.1), Stop)
+    # As long as a float can say.
+    assert report(scheduler, 0, 1e308, 0.5) == Continue()
+    assert scheduler.state_dict()["moments"][-1] <= 1e308
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.floats(-9, 9) | st.sampled_from([nan, inf, -inf])),
+        max_size=80,
+    ),
+    st.integers(1, 3),
+    st.integers(0, 2),
+)
+def test_with_milestones_it_does_what_its_definition_says(results, samples, start):
+    milestones = (2, 5)
+    scheduler = rule(check_at=milestones, mean_start=start, min_samples_required=samples)
+    told = {number: [] for number in range(6)}
+    for number, score in results:
+        told[number].append(score)
+        t = len(told[number])
+        decision = report(scheduler, number, t, score)
+        if t not in milestones:
+            assert decision == Continue()
+            continue
+        means = []
+        for other, scores in told.items():
+            finite = [one for one in scores[max(start, 1) - 1 : t] if isfinite(one)]
+            if other != number and len(scores) >= t and finite:
+                means.append(mean(finite))
+        best = max(filter(isfinite, told[number]), default=-inf)
+        if len(means) < samples:
+            assert decision == Continue()
+        elif abs(median(means) - best) > 1e-9:
+            assert isinstance(decision, Stop) == (median(means) > best)
+
+
+def test_a_mean_may_start_before_the_first_comparison():
+    late, early = rule(grace_period=3), rule(grace_period=3, mean_start=2)
+    for scheduler in (late, early):
+        for t, score in [(1, 0.9), (2, 0.6), (3, 0.2)]:
+            assert report(scheduler, 0, t, score) == Continue()
+    assert report(late, 1, 3, 0.3) == Continue()  # 0.2
+    assert stops(early, 1, 3, 0.3)  # 0.4
+    assert early.state_dict()["means"] == [[0.3, pytest.approx(0.4)]]
+
+
+def test_a_result_that_passes_several_milestones_counts_at_each_and_is_compared_at_the_last():
+    scheduler = at_rungs()
+    report(scheduler, 0, 10, 0.5)
+    assert scheduler.state_dict()["means"] == [[0.5], [0.5]]
+    decision = report(scheduler, 1, 11, 0.4)
+    assert decision.reason.endswith("1 other trials at training_iteration 9")
+    assert scheduler.state_dict()["means"] == [[0.4, 0.5], [0.4, 0.5]]
+    # Nobody has been compared at 27; what comes again changes nothing that is recorded.
+    assert report(scheduler, 0, 10, 0.0) == Continue()
+    assert report(scheduler, 0, 4, 0.0) == Continue()
+    assert scheduler.state_dict()["means"] == [[0.4, 0.5], [0.4, 0.5]]
+
+
+def test_a_trial_waits_at_its_next_milestone():
+    scheduler = at_rungs(hard_stop=False)
+    assert scheduler.next_milestones(trial(0)) == (Milestone(ITERATION, 3),)
+    reported(scheduler, 0, [0.5] * 4)
+    assert scheduler.next_milestones(trial(0)) == (Milestone(ITERATION, 9),)
+    report(scheduler, 0, 27, 0.5)
+    assert scheduler.next_milestones(trial(0)) == ()
+    assert isinstance(report(scheduler, 1, 3, 0.1), Pause)
+    assert scheduler.next_milestones(trial(1)) == ()
+    growing = rule(grace_period=2, reduction_factor=3)
+    assert growing.next_milestones(trial(0)) == (Milestone(ITERATION, 2),)
+    report(growing, 0, 7, 0.5)
+    assert growing.next_milestones(trial(0)) == (Milestone(ITERATION, 18),)
+    assert growing.next_milestones(trial(1)) == (Milestone(ITERATION, 2),)
+
+
+def test_with_milestones_a_trial_makes_room_there_only():
+    scheduler = added(3, check_at=[2], min_samples_required=2)
+    scheduler.on_trial_start(trial(0))
+    assert report(scheduler, 0, 1, 0.5) == Continue()
+    assert isinstance(report(scheduler, 0, 2, 0.5), Pause)
+    scheduler.on_trial_start(trial(0))
+    assert report(scheduler, 0, 3, 0.5) == Continue()
+
+
+def test_the_last_result_may_reach_a_milestone():
+    scheduler = at_rungs()
+    scheduler.on_trial_complete(trial(0), {ITERATION: 3, "acc": 0.5})
+    assert stops(scheduler, 1, 3, 0.4)
+
+
+def test_without_a_finite_score_it_is_the_worst_at_a_milestone():
+    scheduler = at_rungs()
+    assert reported(scheduler, 0, [nan] * 3) == []
+    assert reported(scheduler, 1, [0.5] * 3) == []
+    assert reported(scheduler, 2, [nan] * 3) == [3]
+    assert scheduler.state_dict()["means"] == [[0.5]]
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.integers(1, 30), st.floats(0, 1) | st.just(nan)),
+        max_size=40,
+    ),
+    st.integers(0, 40),
+    st.sampled_from([{"check_at": [2, 5]}, {"grace_period": 1, "reduction_factor": 2.5}]),
+)
+def test_a_restored_rule_with_milestones_goes_on_as_if_nothing_had_been(events, cut, how):
+    arguments = {**how, "mean_start": 1, "min_samples_required": 2}
+    whole, first = (added(6, **arguments) for _ in range(2))
+    for number, t, score in events[:cut]:
+        assert report(whole, number, t, score) == report(first, number, t, score)
+    second = rule(**arguments)
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    for number, t, score in events[cut:]:
+        assert report(whole, number, t, score) == report(second, number, t, score)
+    assert second.state_dict() == whole.state_dict()
+
+
+#: What revision dd8d971, which had no milestones, saved after three trials with two results each.
+OLDER_STATE = {
+    "grace_period": 0,
+    "moments": [1, 2],
+    "means": [[0.2, 0.6, 0.7], [0.3, 0.7, 0.8]],
+    "records": {
+        "a_00000": [2, 0.4, 0.3, 2, 2, 0.3, None, False],
+        "a_00001": [2, 0.8, 0.7, 2, 2, 0.7, None, False],
+        "a_00002": [2, 0.9, 0.8, 2, 2, 0.8, None, False],
+    },
+    "waiting": [],
+    "num_stopped": 0,
+}
+
+
+def test_the_state_and_the_pickle_of_an_older_version_are_read():
+    older = rule()
+    for name in ("check_at", "reduction_factor", "mean_start"):
+        older.__dict__.pop(name, None)
+    for scheduler in (older, rule()):
+        scheduler.load_state_dict(OLDER_STATE)
+        assert stops(scheduler, 3, 2, 0.65)
+        assert report(scheduler, 4, 2, 0.7) == Continue()
+        assert scheduler.next_milestones(trial(3)) == (Milestone(ITERATION, 0),)
+    with pytest.raises(ConfigError, match="check_at must be None as in the saved experiment, got"):
+        rule(check_at=[1]).load_state_dict(OLDER_STATE)
+
+
+@pytest.mark.parametrize(
+    ("saved", "own", "message"),
+    [
+        ({"check_at": [3, 9]}, {"check_at": [3, 27]}, r"check_at must be \[3, 9\] as in"),
+        ({"check_at": [3]}, {"grace_period": 3}, r"check_at must be \[3\] as in"),
+        (
+            {"grace_period": 3, "reduction_factor": 3},
+            {"grace_period": 3, "reduction_factor": 4},
+            "reduction_factor must be 3 as in the saved experiment, got 4",
+        ),
+        ({"grace_period": 3}, {"grace_period": 3, "mean_start": 1}, "mean_start must be 3 as in"),
+    ],
+)
+def test_the_state_of_other_milestones_is_refused(saved, own, message):
+    with pytest.raises(ConfigError, match=message):
+        rule(**own).load_state_dict(json.loads(json.dumps(rule(**saved).state_dict())))
+
+
+def test_a_start_of_the_means_that_is_the_default_is_the_same():
+    rule(grace_period=3, mean_start=3).load_state_dict(rule(grace_period=3).state_dict())
+
+
 def test_new_trials_go_before_paused_ones():
     pending, paused = {"a_00001": trial(1)}, {"a_00000": trial(0)}
     assert rule().choose_trial_to_run(Waiting(pending, paused)) is trial(1)
@@ -338,6 +536,19 @@ def test_its_defaults_are_those_of_the_contract():
         ({"mode": "best"}, "mode must be 'min', 'max' or None, got 'best'"),
         ({"metric": ""}, "metric must be the name of a metric, got ''"),
         ({"time_attr": 3}, "time_attr must be the name of a metric, got 3"),
+        ({"check_at": 3}, "check_at must be a list of at least one number, got 3"),
+        ({"check_at": []}, r"check_at must be a list of at least one number, got \[\]"),
+        ({"check_at": [3, "9"]}, "each value of check_at must be a finite number, got '9'"),
+        ({"check_at": [3, 3]}, r"check_at must be ascending, from at least 0, got \[3, 3\]"),
+        ({"check_at": [-1, 3]}, r"check_at must be ascending, from at least 0, got \[-1, 3\]"),
+        ({"check_at": [3], "reduction_factor": 3}, "reduction_factor must be None with check_at, got 3"),
+        ({"grace_period": 1, "reduction_factor": 1}, "reduction_factor must be at least 1.1, got 1"),
+        ({"grace_period": 1, "reduction_factor": nan}, "reduction_factor must be a finite number"),
+        ({"reduction_factor": 3}, "grace_period must be more than 0 with reduction_factor, got 0"),
+        ({"grace_period": 5e-324, "reduction_factor": 1.2}, "grace_period must be more than 0"),
+        ({"grace_period": 3, "mean_start": 4}, "mean_start must be from 0 to the first comparison, at 3"),
+        ({"mean_start": -1}, "mean_start must be from 0 to the first comparison, at 0, got -1"),
+        ({"check_at": [3], "mean_start": 3.5}, "mean_start must be from 0 to the first comparison"),
     ],
 )
 def test_an_argument_that_breaks_its_rule_is_refused(changes, message):

@@ -58,6 +58,10 @@ AMOUNTS = {
                 "min_samples_required": 3,
                 "min_time_slice": 0,
                 "hard_stop": True,
+                # Ray Tune's rule has no milestones.
+                "check_at": None,
+                "reduction_factor": None,
+                "mean_start": None,
             },
         ),
         (

@@ -11,6 +11,7 @@ from dasktune.search import (
     AskTellSearch,
     BayesOptSearch,
     ConcurrencyLimiter,
+    GaussianProcessSearch,
     HyperOptSearch,
     OptunaSearch,
     QuasiRandomSearch,
@@ -24,7 +25,13 @@ from dasktune.space import choice, grid_search, uniform
 SPACE = {"model": {"x": uniform(-1, 1), "kind": "mlp"}}
 GOAL = {"metric": "loss", "mode": "min"}
 EARLIER = [({"model": {"x": number / 10}}, number % 4) for number in range(10)]
-NEEDS = {"warm-start": "sklearn", "hyperopt": "hyperopt", "optuna": "optuna", "bayesopt": "bayes_opt"}
+NEEDS = {
+    "gp": "scipy",
+    "warm-start": "sklearn",
+    "hyperopt": "hyperopt",
+    "optuna": "optuna",
+    "bayesopt": "bayes_opt",
+}
 
 
 class Counting(AskTell):
@@ -42,13 +49,14 @@ class Counting(AskTell):
 MAKERS = {
     "bohb": lambda space, **goal: TuneBOHB(space, seed=1, **goal),
     "warm-start": lambda space, **goal: WarmStart([EARLIER], space, seed=1, **goal),
+    "gp": lambda space, **goal: GaussianProcessSearch(space, seed=1, n_initial_points=2, **goal),
     "quasi-random": lambda space, **goal: QuasiRandomSearch(space, seed=1, **goal),
     "ask-tell": lambda space, **goal: AskTellSearch(Counting, space=space, seed=1, **goal),
     "optuna": lambda space, **goal: OptunaSearch(space, seed=1, **goal),
     "hyperopt": lambda space, **goal: HyperOptSearch(space, random_state_seed=1, **goal),
     "bayesopt": lambda space, **goal: BayesOptSearch(space, random_state=1, **goal),
 }
-FAST = ["bohb", "warm-start", "quasi-random", "ask-tell", "optuna"]
+FAST = ["bohb", "gp", "warm-start", "quasi-random", "ask-tell", "optuna"]
 
 
 def made(kind, space=SPACE, **goal):
@@ -83,7 +91,7 @@ def test_a_searcher_without_a_space_names_what_is_missing(kind):
         made(kind, None).suggest("a")
 
 
-@pytest.mark.parametrize("kind", ["bohb", "warm-start", "ask-tell", "optuna"])
+@pytest.mark.parametrize("kind", ["bohb", "gp", "warm-start", "ask-tell", "optuna"])
 def test_a_searcher_without_a_metric_names_what_is_missing(kind):
     with pytest.raises(ConfigError, match="metric"):
         MAKERS[kind](SPACE).suggest("a")

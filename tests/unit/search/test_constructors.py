@@ -12,6 +12,7 @@ from dasktune.search import (
     BasicVariantGenerator,
     BayesOptSearch,
     ConcurrencyLimiter,
+    GaussianProcessSearch,
     HyperOptSearch,
     OptunaSearch,
     Repeater,
@@ -63,7 +64,7 @@ def test_every_argument_has_its_place(kind):
     assert [name for name in names if name in ARGUMENTS[kind]] == ARGUMENTS[kind]
 
 
-@pytest.mark.parametrize("kind", [TuneBOHB, BayesOptSearch, HyperOptSearch])
+@pytest.mark.parametrize("kind", [TuneBOHB, GaussianProcessSearch, BayesOptSearch, HyperOptSearch])
 def test_a_space_of_another_library_is_named(kind):
     with pytest.raises(ConfigError, match=r"space must be a dict, got .* searches dasktune's"):
         kind([("x", uniform(0, 1))])

@@ -26,10 +26,11 @@ from dasktune.trial.events import (
     TimePassed,
     TrialEvent,
     TrialFailed,
+    TrialStarted,
 )
 from dasktune.trial.journal_codec import decode_actions, decode_event, event_type, journal_record
 from dasktune.trial.milestone import Milestone
-from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.resources import HostPlacement, PlacementGroupFactory
 from dasktune.trial.trial import Trial
 
 ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
@@ -147,6 +148,7 @@ def examples() -> dict[str, object]:
         "weight": 2.0,
         "priority": -1.0,
         "answer": {"x": 1},
+        "ranks": (("tcp://a:1", ("0",)), ("tcp://b:1", ())),
         "fresh": True,
         "early": True,
     }
@@ -182,6 +184,21 @@ def test_every_action_comes_back_from_a_line_of_the_journal(kind):
         action = replace(action, config={})
     record = decode(encode(journal_record(TimePassed(time=1.0), [action], None)))
     assert decode_actions(record) == [action]
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_the_layout_of_ranks_comes_back_from_a_line_of_the_journal(exclusive: bool):
+    request = HostPlacement([{"CPU": 1}] * 4, "SPREAD", per_host=2).exclusively(exclusive)
+    event = Suggested(trial_id="t", config={}, resources=request, time=1.0)
+    start = StartTrial(trial_id="t", incarnation=1, config={}, resources=request)
+    record = decode(encode(journal_record(event, [start], None)))
+    assert decode_event(record).resources == request
+    assert [one.resources for one in decode_actions(record)] == [request]
+
+
+def test_only_the_start_of_a_distributed_trial_has_ranks():
+    start = TrialStarted(trial_id="t", incarnation=1, time=1.0, seq=1, worker="w")
+    assert "ranks" not in journal_record(start, (), None)
 
 
 def test_what_a_newer_version_wrote_is_skipped_and_not_refused():

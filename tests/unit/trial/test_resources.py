@@ -20,6 +20,7 @@ from dasktune.trial.resources import (
     PlacementGroupFactory,
     Resources,
     as_placement_group,
+    with_bundles,
 )
 
 AMOUNTS = st.integers(0, 64) | st.floats(0, 64)
@@ -284,3 +285,17 @@ def test_a_request_by_host_is_another_one_and_survives_the_journal():
 def test_bundles_on_hosts_are_equal_and_fill_hosts(bundles, per_host, message):
     with pytest.raises(ConfigError, match=message):
         HostPlacement(bundles, per_host=per_host)
+
+
+def test_an_older_request_whose_strategy_was_overruled_can_be_read():
+    data = {"bundles": [{"CPU": 1}] * 4, "strategy": "STRICT_PACK", "by_host": True, "per_host": 2}
+    assert PlacementGroupFactory.from_json(data) == HostPlacement([{"CPU": 1}] * 4, per_host=2)
+
+
+def test_other_bundles_keep_the_layout():
+    by_host = HostPlacement([{"CPU": 1}] * 4, "SPREAD", per_host=2)
+    assert with_bundles(by_host, [{"CPU": 2}] * 2) == HostPlacement([{"CPU": 2}] * 2, "SPREAD", per_host=2)
+    by_worker = PlacementGroupFactory([{"CPU": 1}], "SPREAD")
+    assert with_bundles(by_worker, [{}], "PACK") == PlacementGroupFactory([{}])
+    with pytest.raises(ConfigError, match="per_host must be a divisor"):
+        with_bundles(by_host, [{"CPU": 1}] * 3)

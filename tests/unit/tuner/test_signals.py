@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from dasktune.control.issuer import this_user
 from dasktune.tuner.signals import keep_interrupts, obey_signals
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals are POSIX")
@@ -28,13 +29,15 @@ def default_handler() -> Iterator[None]:
 
 
 class Runner:
-    """Counts its interrupts."""
+    """Counts its interrupts, and notes who has issued them."""
 
     def __init__(self) -> None:
         self.interrupts = 0
+        self.by: list[str] = []
 
-    def interrupt(self) -> None:
+    def interrupt(self, *, by: str) -> None:
         self.interrupts += 1
+        self.by.append(by)
 
 
 @contextmanager
@@ -145,7 +148,7 @@ def test_the_first_signal_of_a_run_interrupts_it_and_says_so(caplog: pytest.LogC
             signals.end()
     finally:
         logging.getLogger().removeHandler(ear)
-    assert runner.interrupts == 1
+    assert runner.by == [f"{this_user()} (SIGINT)"]
     assert "press Ctrl-C again to leave at once" in caplog.text
 
 

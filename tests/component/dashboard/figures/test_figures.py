@@ -10,6 +10,7 @@ from bokeh.document import Document
 from bokeh.models import (
     Axis,
     ColumnDataSource,
+    CustomAction,
     DataTable,
     Div,
     GlyphRenderer,
@@ -17,6 +18,7 @@ from bokeh.models import (
     HTMLTemplateFormatter,
     Image,
     ImageRGBA,
+    LogScale,
     MultiLine,
     PreText,
     Step,
@@ -142,11 +144,34 @@ def test_learning_curves_of_many_trials_are_a_shadow_and_some_lines(asha):
     assert not [one for one in few.renderers if isinstance(one.glyph, Image)]
 
 
+def test_the_best_so_far_of_a_wide_metric_is_no_flat_line():
+    values = [1e6, 30.0, 1.0, 0.01, 1e-4, 0.5, 2.0]
+    records = [suggested(f"t{i}", x=i) for i in range(len(values))]
+    records += [result(f"t{i}", 1, float(i), loss=value) for i, value in enumerate(values)]
+    figure = plot(projection_of(*records), "best_so_far")
+    assert isinstance(figure.y_scale, LogScale)
+    assert figure.yaxis[0].axis_label == "loss (log)"
+    assert figure.y_range.start < 1e-4
+    [button] = [one for one in figure.tools if isinstance(one, CustomAction)]
+    assert button.callback.args["range"] is figure.y_range
+    assert {id(one) for one in button.callback.args["sources"]} == {
+        id(one.data_source) for one in figure.renderers
+    }
+    # Where less than nothing occurs, the axis is linear, and leaves out what is far away.
+    records = [suggested(f"t{i}", x=i) for i in range(len(values))]
+    values = [-1e6, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9]
+    records += [result(f"t{i}", 1, float(i), loss=value) for i, value in enumerate(values)]
+    figure = plot(projection_of(*records, mode="max"), "best_so_far")
+    assert not isinstance(figure.y_scale, LogScale)
+    assert 0.0 < figure.y_range.start < 0.5
+    assert "; 1 trial out of sight" in figure.title.text
+
+
 def test_learning_curves_can_be_those_of_chosen_trials(asha):
     figure = plot(asha, "learning_curves", trials=[asha.trials[3].trial_id])
     assert set(columns_of(figure, "trial")) == {asha.trials[3].trial_id}
     # It stands beside the trial's details, where there is little room.
-    assert figure.title.text == "loss: all 30 trials in grey"
+    assert figure.title.text == f"loss of {asha.trials[3].trial_id}; the grey shadow is all 30 trials"
     with pytest.raises(ConfigError, match="trials must be ids of trials of this experiment, got 'nobody'"):
         plot(asha, "learning_curves", trials=["nobody"])
 
@@ -357,7 +382,10 @@ def test_nothing_hostile_gets_to_where_it_would_be_interpreted():
         for heading, template in tool.tooltips:
             assert not any(evil[:8] in heading + template for evil in PAYLOADS)
             assert "safe" not in template
-    assert not list(document.select({"type": HTMLTemplateFormatter}))
+    templates = [one.template for one in document.select({"type": HTMLTemplateFormatter})]
+    assert templates
+    # `<%-` escapes the value; `<%=` does not.
+    assert not any("<%=" in template or "safe" in template for template in templates)
     for one in document.select({"type": TableColumn}):
         assert "<" not in one.title
     assert all("<img" not in one.text for one in document.select({"type": Div}))
@@ -476,6 +504,30 @@ def test_axes_say_round_values_and_whole_ones_where_there_are_no_others():
     )
     [depth] = parameter_axes(few, few.trials)
     assert all("." not in text for text in axis_ticks(depth).values())
+
+
+def test_a_contour_paints_nothing_between_two_categories():
+    records = []
+    for i in range(40):
+        name = f"t{i:02}"
+        records.append(suggested(name, opt=("adam", "lion", "sgd")[i % 3], lr=i / 40))
+        # Each optimiser has a value of its own.
+        records.append(result(name, 1, 1.0, loss=float(i % 3)))
+    figure = plot(projection_of(*records), "contour", x="opt", y="lr")
+    [picture] = [one for one in figure.renderers if isinstance(one.glyph, ImageRGBA)]
+    [cells] = picture.data_source.data["image"]
+    pixels = cells.view(np.uint8).reshape(*cells.shape, 4)
+    width = cells.shape[1]
+    opaque = pixels[..., 3].max(axis=0) > 0
+    for category in (0.0, 0.5, 1.0):
+        at = min(width - 1, int(category * width))
+        assert opaque[at]
+        # In its band each category has one colour: no value of another one is mixed in.
+        seen = pixels[pixels[:, at, 3] > 0, at, :3]
+        assert len(np.unique(seen, axis=0)) == 1
+    for between in (0.25, 0.75):
+        assert not opaque[int(between * width)]
+    assert len({tuple(pixels[60, min(width - 1, int(one * width)), :3]) for one in (0.0, 0.5, 1.0)}) == 3
 
 
 def test_a_contour_fades_where_no_trial_is_near(asha):

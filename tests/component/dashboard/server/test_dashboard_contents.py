@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from html import escape
 
 import pytest
 from bokeh.document import Document
@@ -34,11 +36,13 @@ from dasktune.dashboard.report.trial_table import table_spec, trial_table
 from dasktune.dashboard.server.diff import RenderedFigure
 from dasktune.dashboard.server.feed import DriverFeed
 from dasktune.dashboard.server.live_experiment import LiveExperiment
+from dasktune.dashboard.server.page_stream import _pages
 from dasktune.dashboard.server.pages import experiment_pages, trial_section
-from dasktune.dashboard.server.viewer import Viewer
+from dasktune.dashboard.server.viewer import PLACEHOLDER, Viewer
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_follower import JournalFollower
+from dasktune.text.formatting import format_duration
 
 
 def failing(trial_id, time, message="no"):
@@ -150,11 +154,11 @@ def test_the_newest_failures_are_shown_first_and_the_others_are_counted():
     root = failures_spec(projection).build()
     texts = texts_of(root)
     assert len(texts) == MOST_ERRORS
-    assert [text.split()[0] for text in texts[:3]] == ["t000", "t259", "t258"]
+    assert [text.split(":")[0] for text in texts[:3]] == ["t000", "t259", "t258"]
     assert root.select_one({"name": "failures"}).text.endswith("The 60 oldest are left out.")
     page = to_html(projection)
     assert f"Errors ({MOST_ERRORS + 60})" in page
-    assert "t000 (ERROR, failed after" in page
+    assert f"t000: ERROR, {format_duration(MOST_ERRORS + 59.0)} after the experiment began" in page
 
 
 def test_a_new_failure_is_sent_alone():
@@ -166,12 +170,21 @@ def test_a_new_failure_is_sent_alone():
     texts = [step for step in changes.steps if step.name == "text"]
     assert len(texts) == 2  # the failure, and how many there are
     changes.apply(before.models)
-    assert texts_of(before.models[0])[0].startswith("new (ERROR, failed after")
+    assert texts_of(before.models[0])[0].startswith("new: ERROR, ")
     # And again, if it fails once more.
     projection.extend([failing("t007", 2e4)])
     changes = after.updated(failures_spec(projection)).changes_from(after)
     changes.apply(before.models)
-    assert [text.split()[0] for text in texts_of(before.models[0])[:2]] == ["t007", "new"]
+    assert [text.split(":")[0] for text in texts_of(before.models[0])[:2]] == ["t007", "new"]
+
+
+def test_a_failure_says_how_long_the_trial_ran_and_when_it_failed():
+    records = [suggested("early", 0.0), suggested("late", 0.0), started("late", 96.0)]
+    projection = projection_of(*records, failing("late", 96.1), failing("late", 96.1))
+    [text] = texts_of(failures_spec(projection).build())
+    assert text.startswith(
+        "late: ERROR, 2 failures, failed after it ran for 0.1 s, 96.1 s after the experiment began\n"
+    )
 
 
 def test_without_failures_the_page_says_so():
@@ -396,9 +409,103 @@ def test_pages_of_a_server_show_what_there_is_of_each_goal_and_of_a_trial():
     assert [card.visible for card in cards] == [True, True, True, True, False]
     titles = [card.children[0].title.text.split(":")[0] for card in cards if card.visible]
     assert titles[2:] == ["Best size so far", "Learning curves of size"]
-    detail = trial_section(live, 1).make()
+    detail = trial_section(live, [1]).make()
     curves = detail.children[1].children
     assert [one.yaxis[0].axis_label for one in curves] == ["loss", "size"]
+
+
+def test_several_trials_stand_side_by_side_with_their_differences_first():
+    projection = two_trials()
+    live = LiveExperiment(lambda: projection, Feed())
+    live.poll()
+    detail = trial_section(live, [0, 1]).make()
+    lines = [" ".join(line.split()) for line in detail.children[0].text.splitlines()]
+    assert lines[0] == "a b"
+    for line in (
+        "best loss 0.25 0.5",
+        "last size 9 5",
+        "configuration: 2 differences",
+        "lr 0.1 0.2",
+        "momentum none 0.9",
+        "opt = adam",
+    ):
+        assert line in lines
+    assert lines.index("lr 0.1 0.2") < lines.index("the same in all") < lines.index("opt = adam")
+    curves = detail.children[1].children
+    assert [one.title.text for one in curves] == ["loss of a, b", "size of a, b"]
+    # Each trial has a colour and an entry of its own.
+    legend = [item.label.value for item in curves[0].above[-1].items]
+    assert legend == ["a (the best)", "b"]
+
+
+def test_the_last_update_draws_all_pages_and_says_how_to_look_on():
+    projection = two_trials()
+    projection.add(failing("a", 9.0, "too high"))
+    command = "dasktune dashboard '/tmp/a <b>'"
+    live = LiveExperiment(
+        lambda: projection, Feed(), find_dask=lambda: "http://127.0.0.1:8787/status", command=command
+    )
+    live.poll()
+    document = Document()
+    viewer = Viewer(live, document, commander=lambda: None)
+    assert not document.config.notify_connection_status
+    tabs = document.select_one({"type": Tabs}).tabs
+    drawn = [tab.child.children[0].children[0].name != PLACEHOLDER for tab in tabs]
+    assert drawn == [True] + [False] * (len(tabs) - 1)
+    viewer.show_end(time.monotonic() + 600)
+    for tab in tabs:
+        for card in tab.child.children:
+            assert card.children[0].name != PLACEHOLDER or not card.visible, tab.title
+    html = viewer._header.text
+    assert "The server of this page has ended" in seen(html)
+    assert escape(command) in html
+    assert "a <b>" not in html
+    assert not document.select_one({"name": "controls"}).visible
+    # What a lost driver's page shows says it, too, although no server can send it any more.
+    text = header_html(half_done(), "driver is running", command=command)
+    assert '<div class="dt-lost" role="status"' in text
+    assert escape(command) in text
+
+
+def test_the_last_update_ends_in_time_with_what_is_seen_first():
+    projection = two_trials()
+    live = LiveExperiment(lambda: projection, Feed())
+    live.poll()
+    document = Document()
+    viewer = Viewer(live, document)
+    viewer.show_end(time.monotonic() - 1)
+    assert "The server of this page has ended" in seen(viewer._header.text)
+
+
+def test_pages_are_there_before_the_first_trial_and_say_why_they_are_empty():
+    live = LiveExperiment(lambda: projection_of(total=4), Feed())
+    live.poll()
+    document = Document()
+    viewer = Viewer(live, document)
+    titles = [tab.title for tab in document.select_one({"type": Tabs}).tabs]
+    assert titles == ["Overview", "Trials", "Parameters", "Scheduler", "Workers", "Errors"]
+    text = seen(viewer._header.text)
+    assert "No trial has been created yet" in text
+    assert "trials done 0 of 4" in text
+    for number in range(len(titles)):
+        viewer._tabs.active = number
+    live.projection.extend([suggested("a", x=1), started("a", 0.0), result("a", 1, 1.0, loss=1.0)])
+    viewer._tabs.active = 1
+    until = time.monotonic() + 120
+    # A render thread of the page Parameters may hold the lock, and a figure waits for its turn.
+    while document.select_one({"type": DataTable}).source.data["trial"] != ["a"]:
+        assert time.monotonic() < until
+        viewer.update()
+    assert "No trial has been created yet" not in viewer._header.text
+
+
+def test_the_page_in_dask_s_dashboard_calls_its_pages_as_the_driver_s_own_ones():
+    projection = two_trials()
+    live = LiveExperiment(lambda: projection, Feed())
+    live.poll()
+    own = [page.title for page in experiment_pages(live)]
+    other = [page.title for page in _pages(live)]
+    assert [title for title in own if title in other] == other
 
 
 def test_a_driver_in_this_process_that_says_nothing_is_told(tmp_path):
@@ -407,14 +514,17 @@ def test_a_driver_in_this_process_that_says_nothing_is_told(tmp_path):
     store.begin()
     now = [0.0]
     feed = DriverFeed(JournalFollower(Storage(tmp_path / "exp")), lambda: 0.0, clock=lambda: now[0])
-    live = LiveExperiment(projection_of, feed)
+    live = LiveExperiment(projection_of, feed, find_dask=lambda: "http://127.0.0.1:8787/status")
     for seconds, state in ((10.0, ""), (200.0, ", no new records for 3 min")):
         now[0] = seconds
         live.poll()
         assert live.state == f"driver is running{state}"
+    assert live.dask
     feed.end()
     live.poll()
     assert live.state == "driver has ended"
+    # The cluster may end with the run: its links would lead nowhere.
+    assert live.dask == ""
     store.close()
 
 

@@ -94,9 +94,9 @@ def test_the_page_is_told_as_a_whole_again_when_its_changes_have_grown_larger(li
     take(live)
     size = len(broadcast.update().page)
     grown, wholes = 0, 0
-    for count in range(12):
+    for count in range(40):
         feed.records = [
-            suggested(f"t{count}", x=count / 12),
+            suggested(f"t{count}", x=count / 40),
             started(f"t{count}", 2.0 + count),
             about("TrialEnded", f"t{count}", 3.0 + count, status="TERMINATED"),
         ]

@@ -11,8 +11,17 @@ from itertools import count
 
 import pytest
 from bokeh.document import Document
-from bokeh.models import Div, Plot, Tabs
-from projection_kit import PAYLOADS, RecordFeed, asha_journal, hostile_records, projection_of
+from bokeh.models import DataTable, Div, Plot, Tabs
+from projection_kit import (
+    PAYLOADS,
+    RecordFeed,
+    asha_journal,
+    hostile_records,
+    projection_of,
+    result,
+    started,
+    suggested,
+)
 from tornado.httpclient import HTTPRequest
 from tornado.ioloop import IOLoop
 from tornado.websocket import websocket_connect
@@ -22,13 +31,15 @@ from dasktune.dashboard.figures.comparison import comparison
 from dasktune.dashboard.figures.figure_spec import empty_spec
 from dasktune.dashboard.labels import value_label
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
-from dasktune.dashboard.server.comparison_viewer import ComparisonViewer, comparison_html
 from dasktune.dashboard.server.experiment_source import ExperimentFolder, SingleExperiment
 from dasktune.dashboard.server.feed import DriverFeed, JournalFeed
+from dasktune.dashboard.server.listing.comparison_viewer import ComparisonViewer, comparison_html
+from dasktune.dashboard.server.listing.list_viewer import ListViewer
+from dasktune.dashboard.server.listing.metric_select import MetricSelect
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.dashboard.server.request_gate import CONTENT_SECURITY_POLICY
 from dasktune.dashboard.server.viewer import PLACEHOLDER, Viewer
-from dasktune.dashboard.server.web import WebServer
+from dasktune.dashboard.server.web import WebServer, _chosen_metric
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
@@ -412,11 +423,31 @@ def test_the_server_listens_where_only_this_machine_reaches_it(server):
     assert server.url.startswith("http://127.0.0.1:")
 
 
-def test_a_port_that_is_taken_is_replaced_by_a_free_one(server):
+def test_a_port_that_is_taken_is_replaced_by_a_free_one(server, caplog):
     other = WebServer(SingleExperiment(LiveExperiment(ExperimentProjection, RecordFeed())), port=server.port)
     assert other.port not in (0, server.port)
+    said = f"port {server.port} is in use: the dashboard listens at port {other.port}"
+    assert said in [record.getMessage() for record in caplog.records]
     other.close()
     other.close()
+
+
+def test_a_server_without_a_driver_reads_on_whatever_its_figures_cost():
+    feed = RecordFeed()
+    live = LiveExperiment(ExperimentProjection, feed)
+    live.cpu_budget.pause_seconds = lambda more=0.0, *, hurry=False: 1e6
+    server = WebServer(SingleExperiment(live))
+    try:
+        until = time.monotonic() + 60
+        while not live.has_caught_up:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        feed.put(suggested("a"))
+        while live.projection.version < 1:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    finally:
+        server.close()
 
 
 def test_an_address_that_is_not_there_raises():
@@ -427,7 +458,7 @@ def test_an_address_that_is_not_there_raises():
         )
 
 
-def test_a_directory_of_experiments_lists_them_and_escapes_what_they_are_called(tmp_path):
+def test_a_directory_of_experiments_lists_them_and_what_they_are_called_is_only_text(tmp_path):
     evil = "<img src=x onerror='1'>"
     new_store(tmp_path / "one").close()
     new_store(tmp_path / evil, total_trials=7).close()
@@ -437,16 +468,85 @@ def test_a_directory_of_experiments_lists_them_and_escapes_what_they_are_called(
     (tmp_path / "broken" / "experiment.json").write_text("{")
     (tmp_path / "other").mkdir()
     shelf = ExperimentFolder(Storage(tmp_path))
-    listing = shelf.listing()
-    assert "<img" not in listing
-    assert 'href="?experiment=one"' in listing
-    assert "<td>loss (min), size (max)</td>" in listing
-    assert "<td>2026-11-22 16:49</td>" in listing
-    assert "cannot be read" in listing
-    assert "other" not in listing.replace(str(tmp_path), "")
+    assert shelf.summaries() == []
+    while shelf.refresh():
+        pass
+    found = {one.name: one for one in shelf.summaries()}
+    assert found.keys() == {"one", evil, "goals", "broken"}
+    assert (found["one"].state, found["one"].total) == ("interrupted", None)
+    assert found[evil].total == 7
+    assert found["goals"].goal == "loss (min), size (max)"
+    assert found["goals"].created == "2026-11-22T16:49:14"
+    assert found["broken"].state == "unreadable"
+    assert "cannot be read" in found["broken"].goal
+    document = Document()
+    viewer = ListViewer(shelf, document)
+    title = document.select_one({"name": "title"})
+    assert "4 experiments" in title.text
+    data = document.select_one({"type": DataTable}).source.data
+    assert data["name"] == [one.name for one in shelf.summaries()]
+    # The names are in cells whose templates escape them, never in HTML of the server.
+    assert "<img" not in title.text
+    cells = [one.formatter for one in document.select_one({"type": DataTable}).columns]
+    assert all("<%=" not in getattr(one, "template", "") for one in cells)
+    # A row stays where it is, so that a selection means the same experiment.
+    new_store(tmp_path / "zzz").close()
+    while shelf.refresh():
+        pass
+    until = time.monotonic() + 60
+    # Bokeh cannot stream rows while another thread, such as one of a forest, imports pandas.
+    while document.select_one({"type": DataTable}).source.data["name"][-1] != "zzz":
+        assert time.monotonic() < until
+        viewer.update()
     assert shelf.find("one") is shelf.find("one")
     assert shelf.find("../one") is shelf.find("other") is shelf.find("") is None
     assert len(shelf.opened()) == 1
+
+
+def test_an_experiment_is_shown_by_any_metric_that_its_trials_report(tmp_path):
+    store = new_store(tmp_path / "exp")
+    store.begin()
+    records = [suggested("a", x=1), started("a", 0.0)]
+    records += [result("a", step, float(step), loss=1 / step, net={"acc": 0.2 * step}) for step in (1, 2)]
+    for record in records:
+        store.append(record)
+    store.commit(force=True)
+    store.close()
+    shelf = ExperimentFolder(Storage(tmp_path))
+    live = shelf.find_by_metric("exp", "net/acc", "max")
+    assert taken(live).best_value == 0.4
+    assert taken(shelf.find("exp")).best_value == 0.5
+    assert shelf.find_by_metric("exp", "net/acc", "max") is live
+    assert live in shelf.opened()
+    assert shelf.find_by_metric("other", "net/acc", "max") is None
+    # Each view keeps all trials in memory, so only few are kept unless they have viewers.
+    live.viewers = 1
+    for number in range(20):
+        assert shelf.find_by_metric("exp", f"m{number}", "min") is not None
+    assert len(shelf.opened()) < 12
+    assert shelf.find_by_metric("exp", "net/acc", "max") is live
+    document = Document()
+    select = MetricSelect(("net/acc", "max"))
+    viewer = Viewer(live, document, None, select)
+    offered = [json.loads(value) for value, _ in select.root.options[1:]]
+    assert offered == [["loss", "min"], ["loss", "max"], ["net/acc", "min"], ["net/acc", "max"]]
+    assert json.loads(select.root.value) == ["net/acc", "max"]
+    viewer.show_end(time.monotonic() + 60)
+    assert not select.root.visible
+
+
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        ({"metric": [b"acc"], "mode": [b"max"]}, ("acc", "max")),
+        ({"metric": [b"acc"]}, None),
+        ({"metric": [b"acc"], "mode": [b"best"]}, None),
+        ({"metric": [b"x" * 501], "mode": [b"max"]}, None),
+        ({}, None),
+    ],
+)
+def test_an_address_names_a_metric_and_a_mode_or_none(query, wanted):
+    assert _chosen_metric(query) == wanted
 
 
 def test_a_directory_without_experiments_is_refused(tmp_path):

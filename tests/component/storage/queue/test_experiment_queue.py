@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import product
 
 import pytest
@@ -13,8 +14,9 @@ import pytest
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.leader.leader_lock import LeaderLock, OtherDriverLeadsError
+from dasktune.storage.queue import experiment_queue
 from dasktune.storage.queue.experiment_queue import ExperimentQueue
-from dasktune.storage.queue.queue_state import MOST_DEATHS, QueueState
+from dasktune.storage.queue.queue_state import MOST_DEATHS, OVER, QueueState
 
 
 @pytest.fixture
@@ -91,6 +93,94 @@ def test_each_order_of_two_drivers_and_their_deaths_gives_one_result(tmp_path):
         # No result is lost, and no second directory is begun.
         assert world.records == {status.directory: 3}
         queue.storage.remove_tree()
+
+
+@pytest.mark.parametrize("cancels", [False, True])
+def test_a_driver_never_runs_an_experiment_that_is_removed(tmp_path, cancels):
+    """A removal begins at each step of a driver, dies after each of its own, and is repeated."""
+    for number, (steps, calls) in enumerate(product(range(9), range(4))):
+        queue = ExperimentQueue(Storage(str(tmp_path / str(number))))
+        entry_id = submit(queue)
+        world = World(queue, entry_id)
+        driver = world.driver("a")
+        for _ in range(steps):
+            next(driver, None)
+        if cancels and world.epoch == 0:
+            queue.cancel(entry_id)
+        was_over = queue.status(entry_id).state.is_over
+        dying = ExperimentQueue(DyingStorage(str(tmp_path / str(number)), calls))
+        with suppress(ConnectionAbortedError):
+            dying.prune(older_than_s=0)
+        ran = dict(world.records)
+        # This driver goes on, and a runner that has read the queue before starts another one.
+        for late in (driver, world.driver("b")):
+            for _ in late:
+                pass
+        if was_over:
+            assert world.records == ran
+        else:
+            assert world.records == {"chosen-by-a": 3}
+        queue.prune(older_than_s=0)
+        assert queue.ids() == []
+
+
+class DyingStorage(Storage):
+    """A storage whose process dies after a number of calls that delete something."""
+
+    def __init__(self, url: str, calls: int) -> None:
+        super().__init__(url)
+        self.calls = calls
+
+    def _count(self) -> None:
+        if self.calls == 0:
+            raise ConnectionAbortedError
+        self.calls -= 1
+
+    def remove(self, name: str) -> None:
+        self._count()
+        super().remove(name)
+
+    def remove_tree(self, *parts: str) -> None:
+        self._count()
+        super().remove_tree(*parts)
+
+
+def test_only_old_experiments_that_are_over_are_removed(queue, monkeypatch):
+    now = 2e9
+    monkeypatch.setattr(experiment_queue.time, "time", lambda: now)
+    names = ("waits", "runs", "finished", "failed", "cancelled", "new", "older version", "damaged")
+    ids = {name: submit(queue, name) for name in names}
+    for name in ("finished", "failed", "new", "older version"):
+        outcome = QueueState.FAILED if name == "failed" else QueueState.FINISHED
+        now = 2e9 + 500 * (name == "new")
+        queue.end(ids[name], outcome)
+    now = 2e9
+    queue.cancel(ids["cancelled"])
+    end = json.loads(queue.storage.read_bytes(f"{ids['older version']}/end.json"))
+    del end["time"]
+    queue.storage.write_bytes(f"{ids['older version']}/end.json", json.dumps(end).encode())
+    queue.storage.write_bytes(f"{ids['damaged']}/entry.json", b"{}")
+    queue.storage.write_bytes("mine/other.txt", b"of the user")
+    with LeaderLock(queue.entry(ids["runs"])):
+        queue.cancel(ids["runs"])
+
+        def prune(*states: QueueState, age: float = 1000) -> set[str]:
+            return {one.name for one in queue.prune(older_than_s=age, now=2e9 + 1000, states=states or OVER)}
+
+        assert prune(age=1e9 + 1001) == set()
+        assert prune(age=1001) == {"older version"}
+        assert prune(QueueState.FAILED) == {"failed"}
+        assert prune() == {"finished", "cancelled"}
+        assert prune(age=0) == {"new"}
+        assert {one.name for one in queue.statuses()} == {"waits", "runs", ids["damaged"]}
+    assert "mine" in queue.ids()
+
+
+def test_a_submission_that_has_not_ended_is_not_removed(queue):
+    other = submit(queue)
+    queue.storage.remove(f"{other}/entry.json")
+    assert queue.prune(older_than_s=0) == []
+    assert queue.storage.exists(f"{other}/tuner.pkl")
 
 
 def test_a_queue_in_an_object_store_has_each_file_once(s3):

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import inf
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dasktune.cluster.sharing import fair_share
 from dasktune.cluster.sharing.fair_share import (
     CREDIT,
     Contender,
     ShareRequest,
     due_shares,
+    gpu_amounts,
     next_lag,
     plan_shares,
+    total_amounts,
 )
 from dasktune.placement.bin_packing import WorkerPool, assign_bundles
+from dasktune.placement.devices import pick_gpus
 from dasktune.placement.free_capacity import FreeCapacity
+from dasktune.placement.host_layout import host_of
+from dasktune.placement.host_packing import assign_to_hosts
+from dasktune.trial.resources import HostPlacement
 
 EPSILON = 1e-6
 ONE = ({"CPU": 1},)
@@ -277,6 +285,306 @@ def test_the_plan_starts_a_trial_if_and_only_if_the_driver_can_place_it(
     assert plan.contended == (assign_bundles(bundles, strategy, pools) is None)
 
 
+# GPUs by device, and memory
+
+
+def gpus(*parts: float, **others: float) -> dict[str, float]:
+    """Return the amounts of a worker whose GPUs have these parts left."""
+    return {"GPU": sum(parts), **gpu_amounts(dict(enumerate(parts))), **others}
+
+
+def on_gpu(address: str, parts: dict[int, float], **others: float) -> list[tuple[str, dict[str, float]]]:
+    """Return the holding of a trial with parts of GPUs."""
+    return [(address, {"GPU": sum(parts.values()), **gpu_amounts(parts), **others})]
+
+
+def test_a_whole_gpu_does_not_start_on_two_free_halves() -> None:
+    halves = Contender("halves", holdings=[on_gpu("x", {0: 0.5}), on_gpu("x", {1: 0.5})])
+    whole = Contender("whole", requests=wants(1, {"GPU": 1}))
+    plan = plan_shares({"x": gpus(1, 1)}, [halves, whole], {"halves": 0.5, "whole": 0.5})
+    assert plan.startable["whole"] == set()
+    assert plan.contended
+    # The sums alone would let it start.
+    sums = [one._replace(holdings=[[("x", {"GPU": 0.5})]] * len(one.holdings)) for one in (halves, whole)]
+    assert plan_shares({"x": {"GPU": 2}}, sums).startable["whole"] == {"x"}
+
+
+def test_a_whole_gpu_reserves_one_device_and_leaves_the_other() -> None:
+    halves = Contender(
+        "halves", holdings=[on_gpu("x", {0: 0.5}), on_gpu("x", {1: 0.5})], requests=wants(9, {"GPU": 0.5})
+    )
+    whole = Contender("whole", lag=CREDIT, requests=wants(1, {"GPU": 1}))
+    plan = plan_shares({"x": gpus(1, 1)}, [halves, whole])
+    assert plan.granted["whole"] == {"x": {"GPU": 1, "GPU/1": 1}}
+    # Its own half of the other device, and the free half beside it.
+    allowed = plan.allowed("halves", "x")
+    assert allowed is not None
+    assert (allowed["GPU"], allowed["GPU/0"], allowed["GPU/1"]) == (1, 1, 0)
+
+
+def test_a_fraction_goes_to_the_device_that_is_used_most() -> None:
+    other = Contender("other", holdings=[on_gpu("x", {1: 0.5})])
+    plan = plan_shares({"x": gpus(1, 1)}, [other, Contender("new", requests=wants(1, {"GPU": 0.5}))])
+    assert plan.granted["new"] == {"x": {"GPU": 0.5, "GPU/1": 0.5}}
+    assert plan.startable["new"] == {"x"}
+
+
+def test_two_bundles_have_gpus_of_their_own() -> None:
+    # One of 0.75 and one of 0.25 fit beside half of a GPU; as a sum they would need a whole one.
+    other = Contender("other", holdings=[on_gpu("x", {0: 0.5})])
+    one = Contender("one", requests=wants(1, {"GPU": 0.75}, {"GPU": 0.25}, strategy="STRICT_PACK"))
+    plan = plan_shares({"x": gpus(1, 1)}, [other, one])
+    assert plan.granted["one"] == {"x": {"GPU": 1, "GPU/1": 1}}
+    assert plan.startable["one"] == {"x"}
+
+
+def test_memory_counts_where_workers_have_a_limit() -> None:
+    holds = Contender("holds", holdings=[[("x", {"CPU": 1, "memory": 6.0})]])
+    wants_memory = Contender("wants", requests=wants(1, {"CPU": 1, "memory": 4.0}))
+    plan = plan_shares({"x": {"CPU": 4, "memory": 8.0}}, [holds, wants_memory])
+    assert (plan.startable["wants"], plan.contended) == (set(), True)
+    # A worker without a limit has room, and no memory counts as a share then.
+    capacity = {"x": {"CPU": 4, "memory": 8.0}, "y": {"CPU": 4, "memory": inf}}
+    plan = plan_shares(capacity, [holds, wants_memory])
+    assert plan.startable["wants"] == {"y"}
+    assert total_amounts(capacity) == {"CPU": 8}
+    assert due_shares(total_amounts(capacity), [wants_memory]) == {"wants": 1 / 8}
+
+
+GPU_NEEDS = st.sampled_from([{}, {"GPU": 0.25}, {"GPU": 0.5}, {"GPU": 0.75}, {"GPU": 1}, {"GPU": 2}])
+
+
+@st.composite
+def situations_with_gpus(draw: st.DrawFn) -> tuple[dict[str, dict[str, float]], list[Contender]]:
+    """Draw workers with GPUs and memory, and experiments that hold and request both."""
+    capacity = {
+        f"w{n}": gpus(*[1.0] * draw(st.integers(0, 3)), CPU=draw(st.integers(1, 4)), memory=8.0)
+        for n in range(draw(st.integers(1, 3)))
+    }
+    free = {address: dict(room) for address, room in capacity.items()}
+    contenders = []
+    for name in "abc"[: draw(st.integers(1, 3))]:
+        holdings = []
+        for address in draw(st.lists(st.sampled_from(sorted(capacity)), max_size=3)):
+            count = len(free[address]) - 3
+            part = draw(st.sampled_from([0, 0.25, 0.5, 1]))
+            place = draw(st.integers(0, max(0, count - 1)))
+            parts = {place: part} if part and count else {}
+            [(_, needs)] = on_gpu(address, parts, CPU=1, memory=draw(st.sampled_from([0, 2, 4])))
+            if fits(free[address], needs):
+                for kind, amount in needs.items():
+                    free[address][kind] -= amount
+                holdings.append([(address, without_zeros(needs))])
+        bundles = st.tuples(GPU_NEEDS, st.sampled_from([{"CPU": 1}, {"CPU": 1, "memory": 3.0}]))
+        drawn = draw(st.lists(bundles, min_size=1, max_size=2))
+        request = ShareRequest(
+            tuple({**one, **other} for one, other in drawn),
+            draw(st.sampled_from(["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"])),
+            draw(st.integers(0, 4)),
+        )
+        contenders.append(Contender(name, lag=draw(st.floats(-3, 3)), holdings=holdings, requests=[request]))
+    return capacity, contenders
+
+
+@settings(max_examples=50)
+@given(situations_with_gpus())
+def test_no_gpu_is_overbooked_and_what_starts_has_gpus_of_its_own(
+    situation: tuple[dict[str, dict[str, float]], list[Contender]],
+) -> None:
+    capacity, contenders = situation
+    plan = plan_shares(capacity, contenders)
+    assert plan == plan_shares(capacity, contenders)
+    for address, room in capacity.items():
+        for kind, total in room.items():
+            dealt = sum(plan.granted[one.name].get(address, {}).get(kind, 0) for one in contenders)
+            assert dealt + plan.left[address][kind] == pytest.approx(total)
+        for one in contenders:
+            granted = plan.granted[one.name].get(address, {})
+            single = sum(amount for kind, amount in granted.items() if kind.startswith("GPU/"))
+            assert single == pytest.approx(granted.get("GPU", 0))
+
+
+@settings(max_examples=50)
+@given(situations_with_gpus())
+def test_no_gpu_is_left_that_a_waiting_trial_could_use(
+    situation: tuple[dict[str, dict[str, float]], list[Contender]],
+) -> None:
+    capacity, contenders = situation
+    plan = plan_shares(capacity, contenders)
+    for one in contenders:
+        [request] = one.requests
+        [needs, *more] = request.bundles
+        if one.holdings or more:
+            continue
+        dealt = sum(granted["CPU"] for granted in plan.granted[one.name].values()) / needs["CPU"]
+        if dealt < request.trials:
+            assert not any(
+                FreeCapacity(*as_free(room)).allocate(needs) is not None for room in plan.left.values()
+            )
+
+
+def as_free(room: dict[str, float]) -> tuple[tuple[tuple[str, float], ...], tuple[float, ...]]:
+    """Return what is left of a worker as the ledger of a driver sees it."""
+    amounts = tuple((kind, amount) for kind, amount in room.items() if not kind.startswith("GPU/"))
+    return amounts, tuple(1 - amount for kind, amount in room.items() if kind.startswith("GPU/"))
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(GPU_NEEDS.filter(bool), min_size=1, max_size=3),
+    st.sampled_from(["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]),
+    st.lists(st.lists(st.sampled_from([0.25, 0.5, 1.0]), max_size=3), min_size=1, max_size=3),
+)
+def test_the_plan_starts_a_trial_with_gpus_if_and_only_if_the_driver_can_place_it(
+    bundles: list[dict[str, float]], strategy: str, parts: list[list[float]]
+) -> None:
+    capacity = {str(number): gpus(*free) for number, free in enumerate(parts)}
+    pools = [
+        WorkerPool(FreeCapacity(*as_free(room)), members=[(number, address)])
+        for number, (address, room) in enumerate(capacity.items())
+    ]
+    plan = plan_shares(capacity, [Contender("a", requests=wants(1, *bundles, strategy=strategy))])
+    assert plan.contended == (assign_bundles(bundles, strategy, pools) is None)
+
+
+def test_nobody_starves_for_whole_gpus_beside_halves() -> None:
+    cluster = GpuCluster({"x": gpus(1.0, 1.0)})
+    cluster.add("halves", {"GPU": 0.5}, length=5)
+    cluster.advance(8)
+    cluster.add("whole", {"GPU": 1}, length=3)
+    cluster.add("both", {"GPU": 2}, length=4)
+    cluster.advance(200)
+    assert min(cluster.begun.values()) >= 4, cluster.begun
+    shares = [cluster.seconds[name] / 200 for name in cluster.experiments]
+    # Gaps come from the whole GPUs, for which two halves must end.
+    assert sum(shares) > 0.8
+    assert min(shares) > 0.2
+
+
+# Ranks on hosts, of which each has several workers
+
+GPU = {"GPU": 1.0}
+
+
+def ranks(number: int, trials: int = 1, strategy: str = "PACK", per_host: int | None = None) -> Any:
+    return [ShareRequest((GPU,) * number, strategy, trials, True, per_host)]
+
+
+def gpu_hosts(**hosts: int) -> dict[str, dict[str, float]]:
+    """Return workers with a GPU each, so many on each host."""
+    return {f"tcp://{host}:{port}": dict(GPU) for host, count in hosts.items() for port in range(count)}
+
+
+def on_hosts(plan: Any, name: str) -> dict[str, float]:
+    """Return how many GPUs of each host are dealt to an experiment."""
+    counts: Counter[str] = Counter()
+    for address, amounts in plan.granted[name].items():
+        counts[host_of(address)] += amounts.get("GPU", 0)
+    return dict(counts)
+
+
+def test_ranks_that_must_share_a_host_use_several_of_its_workers() -> None:
+    workers = gpu_hosts(a=1, b=2, c=1)
+    contenders = [Contender("ranks", requests=ranks(2, strategy="STRICT_PACK")), Contender("other")]
+    plan = plan_shares(workers, contenders)
+    assert on_hosts(plan, "ranks") == {"b": 2}
+    assert plan.startable["ranks"] == {"tcp://b:0", "tcp://b:1"}
+    assert not plan.contended
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (ranks(4, per_host=2), {"b": 2, "c": 2}),
+        (ranks(3), {"c": 3}),
+        (ranks(4, strategy="SPREAD"), {"a": 1, "b": 2, "c": 1}),
+        (ranks(3, strategy="STRICT_SPREAD"), {"a": 1, "b": 1, "c": 1}),
+        (ranks(4, strategy="STRICT_SPREAD"), {}),
+        (ranks(8, per_host=4), {}),
+    ],
+)
+def test_the_plan_places_ranks_as_drivers_do(request_: Any, expected: dict[str, int]) -> None:
+    plan = plan_shares(gpu_hosts(a=1, b=2, c=3), [Contender("ranks", requests=request_)])
+    assert on_hosts(plan, "ranks") == expected
+
+
+def test_room_is_reserved_on_one_host_for_ranks_that_need_it_there() -> None:
+    # By worker, a GPU of each host would be reserved, and the ranks could never start.
+    workers = gpu_hosts(a=2, b=2)
+    holdings = [[(address, GPU)] for address in workers]
+    single = [ShareRequest((GPU,), "PACK", 9)]
+    greedy = Contender("greedy", holdings=holdings, requests=single)
+    plan = plan_shares(workers, [greedy, Contender("ranks", requests=ranks(2, 5, per_host=2))])
+    assert on_hosts(plan, "ranks") in ({"a": 2}, {"b": 2})
+    assert on_hosts(plan, "greedy") in ({"a": 2}, {"b": 2})
+    assert plan.startable["ranks"] == set()
+
+
+def test_room_for_ranks_is_reserved_where_others_hold_too_much() -> None:
+    workers = gpu_hosts(a=2, b=2, c=2)
+    holdings = [[(address, GPU)] for address in workers]
+    due = {"small": 2 / 6, "greedy": 2 / 6, "ranks": 2 / 6}
+    small = Contender("small", holdings=holdings[:2])
+    greedy = Contender("greedy", holdings=holdings[2:])
+    waiting = Contender("ranks", lag=1.0, requests=ranks(2, strategy="STRICT_PACK"))
+    plan = plan_shares(workers, [small, greedy, waiting], due)
+    assert on_hosts(plan, "ranks") in ({"b": 2}, {"c": 2})
+
+
+def test_each_rank_gets_a_gpu_of_its_own() -> None:
+    workers = {"tcp://a:0": gpus(1, 1), "tcp://a:1": gpus(1), "tcp://b:0": gpus(1)}
+    other = Contender("other", holdings=[on_gpu("tcp://a:0", {0: 0.5})])
+    plan = plan_shares(workers, [other, Contender("ranks", requests=ranks(2, strategy="STRICT_PACK"))])
+    assert plan.granted["ranks"] == {"tcp://a:0": {"GPU": 1, "GPU/1": 1}, "tcp://a:1": {"GPU": 1, "GPU/0": 1}}
+    # The sum of the GPUs is enough for three, but two halves are no GPU.
+    other = Contender("other", holdings=[on_gpu("tcp://a:0", {0: 0.5}), on_gpu("tcp://a:0", {1: 0.5})])
+    plan = plan_shares(workers, [other, Contender("ranks", requests=ranks(2, strategy="STRICT_PACK"))])
+    assert plan.startable["ranks"] == set()
+
+
+def test_closed_workers_get_no_ranks() -> None:
+    one = Contender("ranks", requests=ranks(2, 3, per_host=2), closed=frozenset({"tcp://a:0"}))
+    plan = plan_shares(gpu_hosts(a=2, b=2), [one])
+    assert on_hosts(plan, "ranks") == {"b": 2}
+
+
+@st.composite
+def rank_situations(draw: st.DrawFn) -> tuple[dict[str, dict[str, float]], ShareRequest]:
+    """Draw hosts with workers, and ranks that are to run there."""
+    workers = {}
+    for host in "abc"[: draw(st.integers(1, 3))]:
+        for port in range(draw(st.integers(1, 3))):
+            workers[f"tcp://{host}:{port}"] = {"GPU": float(draw(st.integers(0, 3)))}
+    strategy = draw(st.sampled_from(["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]))
+    number = draw(st.integers(2, 6))
+    divisors = [one for one in range(1, number + 1) if number % one == 0]
+    soft = strategy in ("PACK", "SPREAD")
+    per_host = draw(st.sampled_from([None, *divisors])) if soft else None
+    return workers, ShareRequest((GPU,) * number, strategy, 1, True, per_host)
+
+
+@settings(max_examples=80)
+@given(rank_situations())
+def test_the_plan_finds_room_for_ranks_where_a_driver_does(
+    situation: tuple[dict[str, dict[str, float]], ShareRequest],
+) -> None:
+    workers, asked = situation
+    plan = plan_shares(workers, [Contender("ranks", requests=[asked])])
+    pools = [
+        WorkerPool(
+            FreeCapacity((("GPU", room["GPU"]),), (0.0,) * int(room["GPU"])), members=[(number, address)]
+        )
+        for number, (address, room) in enumerate(workers.items())
+    ]
+    layout = HostPlacement(list(asked.bundles), asked.strategy, asked.per_host)
+    found = assign_to_hosts(layout, pools)
+    assert (found is not None) == bool(plan.startable["ranks"])
+    if found is not None:
+        placed = Counter(host_of(address) for address in found.values())
+        # The hosts may differ, but not how the ranks are divided.
+        assert sorted(placed.values()) == sorted(on_hosts(plan, "ranks").values())
+
+
 # The promises
 
 
@@ -440,11 +748,35 @@ def test_an_idle_experiment_of_a_group_does_not_delay_the_others() -> None:
     assert [cpus(plan, one)["x"] for one in ("mine", "other")] == [2, 2]
 
 
+@pytest.mark.parametrize("bundles", [({"CPU": 1},), ({"GPU": 0.5},), ({"CPU": 1},) * 4])
+def test_the_work_of_a_plan_grows_with_the_workers_and_no_faster(
+    bundles: tuple[dict[str, float], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = Counter[int]()
+
+    def fits(room: dict[str, float], needs: dict[str, float]) -> bool:
+        looks[size] += 1
+        return look(room, needs)
+
+    look = fair_share._fits
+    monkeypatch.setattr(fair_share, "_fits", fits)
+    for size in (25, 100):
+        capacity = {f"w{number}": gpus(1.0, CPU=4) for number in range(size)}
+        trials = [on_gpu(address, {0: 0.25}, CPU=1) for address in capacity for _ in range(4)]
+        request = ShareRequest(bundles, "SPREAD", size)
+        contenders = [Contender(str(n), holdings=trials[n::4], requests=[request]) for n in range(4)]
+        plan_shares(capacity, contenders)
+    assert looks[100] < 5 * looks[25]
+
+
 # Experiments in virtual time
 
 
 class Cluster:
     """Experiments that always want more, in virtual time, with a plan at each step."""
+
+    #: The resource by which shares are measured.
+    resource = "CPU"
 
     def __init__(self, capacity: dict[str, dict[str, float]]) -> None:
         self.capacity = capacity
@@ -466,17 +798,18 @@ class Cluster:
                 priority=one.get("priority", 0),
                 lag=one["lag"],
                 holdings=[[(where, needs)] for owner, where, needs, _ in self.running if owner == name],
-                requests=wants(1000, one["needs"]),
+                requests=wants(self.waiting(name) if one.get("learns") else 1000, one["needs"]),
                 group=one.get("group", ""),
                 group_weight=one.get("group_weight", 1),
             )
             for name, one in self.experiments.items()
         ]
 
+    def waiting(self, name: str) -> int:
+        return max(1, sum(owner == name for owner, *_ in self.running))
+
     def advance(self, steps: int, seconds: float = 0.5) -> None:
-        totals: Counter[str] = Counter()
-        for room in self.capacity.values():
-            totals.update(room)
+        totals, kind = total_amounts(self.capacity), self.resource
         for _ in range(steps):
             self.step += 1
             self.running = [one for one in self.running if one[3] > self.step]
@@ -486,9 +819,9 @@ class Cluster:
             for name, one in self.experiments.items():
                 self.start(name, one, plan)
             for name, one in self.experiments.items():
-                share = sum(needs["CPU"] for owner, _, needs, _ in self.running if owner == name)
-                one["lag"] = next_lag(one["lag"], due[name], share / totals["CPU"], seconds, waits=True)
-                self.seconds[name] += share / totals["CPU"]
+                share = sum(needs[kind] for owner, _, needs, _ in self.running if owner == name)
+                one["lag"] = next_lag(one["lag"], due[name], share / totals[kind], seconds, waits=True)
+                self.seconds[name] += share / totals[kind]
 
     def start(self, name: str, one: dict[str, Any], plan: Any) -> None:
         """Start trials where there is room for them, as a driver's ledger would."""
@@ -502,6 +835,44 @@ class Cluster:
                     break
                 self.running.append((name, address, needs, self.step + one["length"]))
                 self.begun[name] += 1
+
+
+class GpuCluster(Cluster):
+    """A cluster on which trials hold single GPUs."""
+
+    resource = "GPU"
+
+    def start(self, name: str, one: dict[str, Any], plan: Any) -> None:
+        for address, room in self.capacity.items():
+            while True:
+                limit = plan.allowed(name, address) if plan.contended else room
+                free = dict(room)
+                for owner, where, needs, _ in self.running:
+                    if where == address:
+                        for kind, amount in needs.items():
+                            free[kind] -= amount
+                            if owner == name and kind.startswith("GPU/"):
+                                limit = {**limit, kind: limit[kind] - amount}
+                usable = [min(free[kind], limit[kind]) for kind in room if kind.startswith("GPU/")]
+                places = pick_gpus([1 - part for part in usable], one["needs"]["GPU"])
+                if places is None:
+                    break
+                part = one["needs"]["GPU"] / len(places)
+                [(_, needs)] = on_gpu(address, dict.fromkeys(places, part))
+                self.running.append((name, address, needs, self.step + one["length"]))
+                self.begun[name] += 1
+
+
+def test_an_experiment_whose_search_learns_soon_has_its_share() -> None:
+    # It requests at most as many trials as run, so its demand grows 1, 2, 4.
+    cluster = Cluster({"x": {"CPU": 16}})
+    cluster.add("many", {"CPU": 1}, length=2)
+    cluster.advance(4)
+    cluster.add("learns", {"CPU": 1}, length=9, learns=True)
+    cluster.advance(8)
+    before = cluster.seconds["learns"]
+    cluster.advance(40)
+    assert (cluster.seconds["learns"] - before) / 40 == pytest.approx(0.5, abs=0.1)
 
 
 def test_three_equal_experiments_take_turns_on_two_cpus() -> None:

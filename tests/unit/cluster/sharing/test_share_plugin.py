@@ -95,7 +95,7 @@ def test_an_answer_lists_the_largest_experiments_and_the_one_that_asks() -> None
 def test_experiments_of_two_protocols_do_each_other_no_harm() -> None:
     scheduler = Scheduler(x=2, y=2)
     new, old = scheduler.plugin, SharePlugin(timer=lambda: scheduler.now, stopwatch=lambda: 0.0)
-    old.name, old.scheduler = "dasktune-share-1", scheduler
+    old.name, old.scheduler = "dasktune-share-2", scheduler
     both = SimpleNamespace(transition=lambda *a, **k: [one.transition(*a, **k) for one in (new, old)])
     # Each driver calls the plugin of its own version; the scheduler calls both at each transition.
     for name, plugin in (("a", new), ("b", old), ("c", new), ("d", old)):
@@ -175,6 +175,24 @@ def test_shares_follow_weights_over_time() -> None:
                 held[name].append(scheduler.hold(name, "x", step))
             steps[name] += len(held[name])
     assert steps["a"] / (steps["a"] + steps["b"]) == pytest.approx(2 / 3, abs=0.05)
+
+
+def test_what_is_held_between_two_plans_counts_although_no_plan_sees_it() -> None:
+    # Plans are often made between two leases, when nothing is held.
+    scheduler = Scheduler(x=1)
+    for _ in range(8):
+        scheduler.read("b", waits=8)
+        scheduler.read("a", waits=8)
+        lease = scheduler.hold("a", "x")
+        scheduler.now += 0.3
+        scheduler.release(lease)
+        scheduler.now += 0.01
+    assert scheduler.plugin.plan is not None
+    one, other = (scheduler.plugin.experiments[name] for name in "ab")
+    assert (one.held, other.held) == (0, 0)
+    # Half of the time was due to each.
+    assert one.lag < -0.9
+    assert other.lag > 0.9
 
 
 def test_room_that_is_not_used_is_not_reserved_for_long(two: Scheduler) -> None:
@@ -314,6 +332,28 @@ def test_a_further_worker_that_is_not_acquired_is_free_again(two: Scheduler) -> 
     assert two.read("a", waits=8)["withheld"] == {}
 
 
+def test_room_for_ranks_is_reserved_on_one_host() -> None:
+    cluster = Scheduler(**{f"tcp://{host}:{port}": 1 for host in "ab" for port in (1, 2)})
+    pair = {"requests": [([CPU, CPU], "PACK", 1)], "layouts": [(True, 2)], "priority": 1}
+    held = {address: cluster.hold("a", address, number) for number, address in enumerate(cluster.workers)}
+    cluster.read("a", waits=8)
+    cluster.read("b", **pair)
+    cluster.advance(0.1)
+    # A worker ends its trial. The pair waits for the other one of its host, and not for any.
+    cluster.release(held["tcp://a:1"])
+    cluster.advance(0.1)
+    both = {"tcp://a:1": 1, "tcp://a:2": 1}
+    assert cluster.read("a", waits=8)["withheld"] == both
+    cluster.release(held["tcp://b:1"])
+    cluster.advance(0.1)
+    assert cluster.read("a", waits=8)["withheld"] == both
+    # A driver of an earlier version does not say that hosts count.
+    del pair["layouts"]
+    cluster.read("b", **pair)
+    cluster.advance(1)
+    assert cluster.read("a", waits=8)["withheld"]
+
+
 def test_a_killed_driver_is_forgotten_with_its_client(two: Scheduler) -> None:
     two.read("b", waits=8)
     assert two.read("a", waits=8)["withheld"]
@@ -415,7 +455,7 @@ def test_other_programs_use_comes_first(two: Scheduler) -> None:
 def test_a_worker_that_joins_is_free_for_all_until_the_next_plan(two: Scheduler) -> None:
     two.read("b", waits=8)
     two.add_worker("z", 1)
-    assert two.plugin.withheld("a", two.workers["z"], {}) == {}
+    assert two.plugin.limits("a", two.workers["z"], {})["withheld"] == {}
     two.plugin.add_worker(two, "z")
     two.advance(0.1)
     assert two.read("a", waits=8)["withheld"]["z"] == 1
@@ -430,6 +470,128 @@ def test_a_worker_that_an_experiment_cannot_use_is_not_reserved_for_it(two: Sche
     two.advance(0.1)
     assert list(two.read("a", waits=8)["withheld"]) in (["y"], [])
     assert "x" not in two.read("a", waits=8)["withheld"]
+
+
+def limits(scheduler: Scheduler, name: str, address: str = "x") -> dict[str, Any]:
+    """Return what a driver reads of a worker besides Dask's own records."""
+    worker = scheduler.workers[address]
+    leases = scheduler.plugin.leases.get(name, {}).values()
+    used = {
+        kind: amount - sum(one.needs.get(kind, 0) for one in leases if one.address == address)
+        for kind, amount in worker.used_resources.items()
+    }
+    found: dict[str, Any] = scheduler.plugin.limits(name, worker, used)
+    return found
+
+
+HALF = {"GPU": 0.5}
+
+
+def test_a_whole_gpu_waits_for_one_device_and_the_others_keep_off_it() -> None:
+    scheduler = Scheduler()
+    scheduler.add_worker("x", 8, gpus=["4", "7"])
+    halves = {"requests": [([HALF], "PACK", 8)]}
+    scheduler.read("a", **halves)
+    first = scheduler.hold("a", "x", 1, HALF, devices=[["4"]])
+    second = scheduler.hold("a", "x", 2, HALF, devices=[["7"]])
+    assert limits(scheduler, "b")["gpu_loads"] == (0.5, 0.5)
+    assert limits(scheduler, "a")["gpu_loads"] == (0, 0)
+    scheduler.read("b", requests=[([{"GPU": 1}], "PACK", 1)])
+    scheduler.advance(0.1)
+    # One device is reserved for "b", and the free half of the other one is left to "a".
+    scheduler.read("a", **halves)
+    assert sorted(limits(scheduler, "a")["gpu_loads"]) == [0, 1]
+    reserved = limits(scheduler, "a")["gpu_loads"].index(1)
+    assert scheduler.plugin.plan is not None
+    assert scheduler.plugin.plan.startable["b"] == set()
+    scheduler.release([first, second][reserved])
+    # Two free halves would be enough by their sum, which is not free on one device before.
+    assert "b" in scheduler.advance(0.1)
+    assert scheduler.plugin.plan.startable["b"] == {"x"}
+    assert limits(scheduler, "b")["gpu_loads"][reserved] == 0
+    assert limits(scheduler, "a")["gpu_loads"][reserved] == 1
+
+
+def test_gpus_that_an_experiment_of_another_version_holds_are_not_planned() -> None:
+    scheduler = Scheduler()
+    scheduler.add_worker("x", 8, gpus=["0", "1"])
+    scheduler.read("a", requests=[([{"GPU": 1}], "PACK", 8)])
+    scheduler.hold("older", "x", 7, HALF, devices=[["1"]])
+    scheduler.read("b", requests=[([{"GPU": 1}], "PACK", 8)])
+    scheduler.advance(0.1)
+    assert scheduler.plugin.plan is not None
+    granted = scheduler.plugin.plan.granted
+    # Half of the second GPU is in use by that one.
+    assert [one for one in granted.values() if one] == [{"x": {"GPU": 1, "GPU/0": 1}}]
+
+
+def test_bundles_of_one_lease_and_gpus_that_share_a_device_are_told_apart() -> None:
+    scheduler = Scheduler()
+    # Three GPUs are declared on two devices.
+    scheduler.add_worker("x", 8, gpus=["4", "5", "4"])
+    scheduler.hold("a", "x", 1, {"GPU": 1.5}, devices=[["4"], ["4"]])
+    assert limits(scheduler, "b")["gpu_loads"] == (0.75, 0, 0.75)
+    key = scheduler.hold("a", "x", 2, {"GPU": 1}, devices=[["5"]])
+    assert limits(scheduler, "b")["gpu_loads"] == (0.75, 1, 0.75)
+    assert limits(scheduler, "a")["gpu_loads"] == (0, 0, 0)
+    scheduler.release(key)
+    assert limits(scheduler, "b")["gpu_loads"] == (0.75, 0, 0.75)
+
+
+def test_the_gpus_of_leases_that_existed_before_the_plugin_count() -> None:
+    scheduler = Scheduler()
+    scheduler.add_worker("x", 8, gpus=["0", "1"])
+    scheduler.hold("a", "x", 1, HALF, devices=[["1"]])
+    scheduler.plugin = SharePlugin(timer=lambda: scheduler.now)
+    for work in [scheduler.plugin.start(scheduler)]:
+        with pytest.raises(StopIteration):
+            work.send(None)
+    assert limits(scheduler, "b")["gpu_loads"] == (0, 0.5)
+
+
+def test_events_of_others_are_no_grants() -> None:
+    scheduler = Scheduler()
+    scheduler.add_worker("x", 8, gpus=["0"])
+    key = scheduler.hold("a", "x", 1, HALF)
+    for topic, event in (
+        ("a", "lease-granted"),
+        ("a", {"kind": "reports-ready"}),
+        ("b", {"kind": "lease-granted", "lease": key, "devices": [["0"]]}),
+        ("a", {"kind": "lease-granted", "lease": "gone", "devices": [["0"]]}),
+        ("a", {"kind": "lease-granted", "lease": key, "devices": []}),
+    ):
+        scheduler.plugin.log_event(topic, event)
+    assert limits(scheduler, "b")["gpu_loads"] == (0,)
+
+
+def test_memory_that_other_experiments_hold_is_used_and_shared() -> None:
+    scheduler = Scheduler()
+    scheduler.add_worker("x", 8, memory_limit=8000)
+    scheduler.read("a")
+    lease = scheduler.hold("a", "x", 1, memory=6000)
+    assert limits(scheduler, "b")["used"] == {"CPU": 1, "memory": 6000}
+    assert limits(scheduler, "a")["used"] == {"CPU": 0}
+    large = {"requests": [([{"CPU": 1, "memory": 4000}], "PACK", 1)], "priority": 1}
+    answer = scheduler.read("b", **large)
+    assert answer["shares"]["totals"] == {"CPU": 8, "memory": 8000}
+    assert answer["shares"]["experiments"][0]["share"] == 0.75
+    scheduler.advance(0.1)
+    scheduler.read("a", requests=[([{"CPU": 1, "memory": 6000}], "PACK", 1)])
+    # What "b" waits for is not for the next trial of "a".
+    assert limits(scheduler, "a")["withheld"] == {"CPU": 1, "memory": 4000}
+    scheduler.release(lease)
+    assert scheduler.advance(0.1) == ["b"]
+
+
+def test_without_a_limit_of_memory_no_worker_is_full() -> None:
+    scheduler = Scheduler()
+    scheduler.add_worker("x", 1)
+    scheduler.read("a", requests=[([{"CPU": 1, "memory": 10**15}], "PACK", 3)])
+    scheduler.hold("a", "x", 1, memory=10**15)
+    answer = scheduler.read("b", requests=[([{"CPU": 1, "memory": 10**15}], "PACK", 3)], priority=1)
+    assert answer["shares"]["totals"] == {"CPU": 1}
+    assert limits(scheduler, "b")["withheld"] == {}
+    assert limits(scheduler, "a")["withheld"] == {"CPU": 1}
 
 
 def test_administrators_limit_weights_and_classes(two: Scheduler) -> None:

@@ -13,9 +13,11 @@ import pytest
 
 from dasktune.cluster.sharing import fair_share, share_plugin
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME
-from dasktune.cluster.sharing.share_reporter import ShareReporter, WaitingTrials
-from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.cluster.sharing.share_reporter import ShareReporter, WaitingTrials, undeclared_text
+from dasktune.placement import WorkerCapacity, devices, host_layout, placement
+from dasktune.trial.resources import HostPlacement, PlacementGroupFactory
 
+OURS = {fair_share.__name__, devices.__name__, placement.__name__}
 ONE = PlacementGroupFactory([{"CPU": 1}])
 
 
@@ -54,7 +56,7 @@ def reporter(client: Any, waiting: WaitingTrials | None = None, **options: Any) 
 
 
 def test_the_demand_has_what_workers_declare_only() -> None:
-    request = PlacementGroupFactory([{"memory": 5}, {"CPU": 1, "GPU": 0.5, "memory": 9}], "SPREAD")
+    request = PlacementGroupFactory([{"disk": 5}, {"CPU": 1, "GPU": 0.5, "disk": 9}], "SPREAD")
     waiting = WaitingTrials(request=request, number=3, kinds={"CPU", "GPU"}, closed=["tcp://a:1"])
     assert reporter(FakeClient(), waiting).demand() == {
         "label": "run",
@@ -63,8 +65,18 @@ def test_the_demand_has_what_workers_declare_only() -> None:
         "priority": 1.0,
         "group": "team",
         "requests": [([{}, {"CPU": 1, "GPU": 0.5}], "SPREAD", 3)],
+        "layouts": [(False, None)],
         "closed": ["tcp://a:1"],
     }
+
+
+def test_the_demand_says_that_the_layout_of_ranks_counts_hosts() -> None:
+    request = HostPlacement([{"GPU": 1, "memory": 5}] * 4, per_host=2)
+    demand = reporter(FakeClient(), WaitingTrials(request=request, number=3, kinds={"GPU"})).demand()
+    assert demand is not None
+    assert demand["requests"] == [([{"GPU": 1}] * 4, "PACK", 3)]
+    assert demand["layouts"] == [(True, 2)]
+    assert len(reporter(FakeClient()).demand()["layouts"]) == 0  # type: ignore[index]
 
 
 def test_an_experiment_that_takes_no_part_reports_and_registers_nothing() -> None:
@@ -187,8 +199,37 @@ def test_the_shares_of_the_last_reading_are_kept() -> None:
     assert (share.shares, share.over) == (None, ((), 0.0))
 
 
-@pytest.mark.parametrize("module", [fair_share, share_plugin])
-def test_what_travels_to_the_scheduler_needs_no_dasktune(module: Any) -> None:
+def test_workers_that_declare_no_cpus_are_named_beside_other_experiments():
+    declared = WorkerCapacity(address="a", resources={"CPU": 2})
+    bare, lost = WorkerCapacity(address="b"), WorkerCapacity(address="c", status="closing")
+    assert undeclared_text([declared, lost], 3) == ""
+    assert undeclared_text([declared, bare], 0) == ""
+    text = undeclared_text([declared, bare, lost], 1)
+    assert text.startswith("1 of 2 workers declare no CPUs to Dask, so this experiment does not share them")
+    assert "the 1 other experiment on the cluster" in text
+
+
+def test_undeclared_resources_are_warned_of_once(caplog: pytest.LogCaptureFixture):
+    share = reporter(FakeClient())
+    share.others = 1
+    share.warn_of_undeclared([WorkerCapacity(address="a", status="unchecked")])
+    assert caplog.text == ""
+    for _ in range(2):
+        share.warn_of_undeclared([WorkerCapacity(address="a")])
+    assert caplog.text.count("declare no CPUs to Dask") == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "allowed"),
+    [
+        (devices, set()),
+        (host_layout, set()),
+        (fair_share, {devices.__name__, host_layout.__name__}),
+        # It does without prometheus_client if that is missing. Of `placement` it needs names only.
+        (share_plugin, {"dask", "distributed", "prometheus_client", *OURS}),
+    ],
+)
+def test_what_travels_to_the_scheduler_needs_no_dasktune(module: Any, allowed: set[str]) -> None:
     imported = set()
     for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -196,8 +237,4 @@ def test_what_travels_to_the_scheduler_needs_no_dasktune(module: Any) -> None:
         elif isinstance(node, ast.ImportFrom):
             imported.add(str(node.module))
     others = {name for name in imported if name.partition(".")[0] not in sys.stdlib_module_names}
-    # The planner travels with the plugin, which does without prometheus_client if it is missing.
-    allowed = (
-        {"dask", "distributed", "prometheus_client", fair_share.__name__} if module is share_plugin else set()
-    )
     assert others == allowed

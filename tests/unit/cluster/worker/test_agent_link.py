@@ -13,7 +13,7 @@ from distributed.core import Status
 from dasktune.cluster.worker.agent_link import CommAgentLink, _Channel, serve_agent
 from dasktune.cluster.worker.experiment_plugin import ExperimentPlugin
 from dasktune.cluster.worker.worker_notices import WorkerNotices
-from dasktune.isolation.rank_messages import AgentLost, HoldPort, KillRanks
+from dasktune.isolation.ranks.rank_messages import AgentLost, HoldPort, KillRanks
 
 FORGOTTEN = {"trial": SimpleNamespace(is_forgotten=True)}
 

@@ -59,6 +59,8 @@ class Bar:
     [
         ("Hold new trials", ("hold",)),
         ("Release", ("release",)),
+        ("Pause trial", ("pause_trial", "a<b")),
+        ("Resume trial", ("unpause_trial", "a<b")),
         ("Stop trial", ("stop_trial", "a<b")),
         ("Stop experiment", ("stop",)),
         ("Cancel", ("cancel",)),

@@ -15,7 +15,7 @@ from dasktune.schedulers import (
     MultiObjectiveASHAScheduler,
     ResourceChangingScheduler,
 )
-from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.resources import HostPlacement, PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
 
 EIGHT = {"CPU": 8, "GPU": 8, "memory": inf}
@@ -288,3 +288,45 @@ def test_arguments_are_checked_at_once(arguments: dict[str, Any], sentence: str)
     if not arguments.keys() & {"metric", "mode"}:
         with pytest.raises(ConfigError, match=sentence):
             DistributeResources(**arguments)
+
+
+def on_one_host(function: Any, base: HostPlacement) -> PlacementGroupFactory | None:
+    """Return what a distributed trial gets that is alone on a worker with twelve CPUs."""
+    stage = Stage(function, {"CPU": 12}, base=base, trials=1)
+    return stage.resize(stage.trials[0], acc=1.0)
+
+
+@pytest.mark.parametrize("function", [DistributeResources, DistributeResourcesToTopJob])
+def test_all_ranks_of_a_trial_grow_together(function: Any):
+    base = HostPlacement([{"CPU": 1}] * 4, "SPREAD", per_host=4)
+    assert on_one_host(function(), base) == HostPlacement([{"CPU": 3}] * 4, "SPREAD", per_host=4)
+    five = HostPlacement([{"CPU": 1}] * 5)
+    assert on_one_host(function(increase_by={"CPU": 1}), five) == HostPlacement([{"CPU": 2}] * 5)
+
+
+@pytest.mark.parametrize(
+    ("base", "expected"),
+    [
+        (HostPlacement([{"CPU": 2}] * 2), HostPlacement([{"CPU": 2}] * 6)),
+        (HostPlacement([{"CPU": 1}] * 2, "STRICT_PACK", per_host=2), None),
+        (HostPlacement([{"CPU": 2}] * 2, per_host=2), None),  # There is no second host.
+        (HostPlacement([{}] * 2), None),  # Ranks without resources have no end.
+    ],
+)
+def test_a_new_bundle_of_a_distributed_trial_is_a_rank(base: HostPlacement, expected: Any):
+    assert on_one_host(DistributeResources(add_bundles=True), base) == expected
+
+
+def test_a_new_rank_has_the_resources_of_the_others():
+    function = DistributeResources(add_bundles=True, increase_by={"CPU": 1})
+    message = r"increase_by must be those of a rank, \{'CPU': 2\}, got \{'CPU': 1\}"
+    with pytest.raises(ConfigError, match=message):
+        on_one_host(function, HostPlacement([{"CPU": 2}] * 2))
+
+
+def test_more_ranks_come_with_whole_hosts():
+    workers = {f"tcp://{host}:1": {"CPU": 2.0} for host in "abc"}
+    stage = Stage(DistributeResources(add_bundles=True), trials=0)
+    stage.workers.update(workers)
+    trial = stage.add(HostPlacement([{"CPU": 1}] * 2, per_host=2), worker="tcp://a:1")
+    assert stage.resize(trial) == HostPlacement([{"CPU": 1}] * 6, per_host=2)

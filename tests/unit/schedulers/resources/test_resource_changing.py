@@ -121,6 +121,64 @@ def test_waiting_ranks_are_placed_on_hosts_first() -> None:
     assert not view.fits(asking, ONE_CPU)
 
 
+ON_HOSTS = {f"tcp://{host}:{port}": {"CPU": 4.0} for host in "ab" for port in (1, 2)}
+
+
+def ranked(function: Any, base: HostPlacement) -> Any:
+    """Return the decision about a distributed trial that reports, on two hosts of two workers."""
+    trial = Trial(trial_id="t0", config={}, resources=base, worker="tcp://a:1")
+    trial.status = TrialStatus.RUNNING
+    trial.history.append({"training_iteration": 1})
+    scheduler = ResourceChangingScheduler(None, function)
+    scheduler.observe(ClusterView(trials={}, pending={}, paused={}, active={"t0": trial}, workers=ON_HOSTS))
+    return scheduler.on_trial_result(trial, trial.history[-1])
+
+
+@pytest.mark.parametrize(
+    ("wish", "expected"),
+    [
+        ({"CPU": 2}, HostPlacement([{"CPU": 2}] * 4, "SPREAD", per_host=2)),
+        (Resources(cpu=2), HostPlacement([{"CPU": 2}] * 4, "SPREAD", per_host=2)),
+        (PlacementGroupFactory([{"CPU": 2}] * 2), HostPlacement([{"CPU": 2}] * 2, per_host=2)),
+        (HostPlacement([{"CPU": 2}] * 2, per_host=1), HostPlacement([{"CPU": 2}] * 2, per_host=1)),
+    ],
+)
+def test_a_distributed_trial_keeps_its_layout_by_host(wish: Any, expected: HostPlacement):
+    decision = ranked(always(wish), HostPlacement([{"CPU": 1}] * 4, "SPREAD", per_host=2))
+    assert isinstance(decision, Resize)
+    assert decision.resources == expected
+
+
+def test_a_request_that_is_no_layout_of_ranks_is_refused():
+    base = HostPlacement([{"CPU": 1}] * 4, per_host=2)
+    with pytest.raises(ConfigError, match="per_host must be a divisor of the number of ranks, 3, got 2"):
+        ranked(always(PlacementGroupFactory([{"CPU": 2}] * 3)), base)
+    with pytest.raises(ConfigError, match="bundles must be equal"):
+        ranked(always(PlacementGroupFactory([{"CPU": 2}, {"CPU": 1}])), base)
+
+
+def test_a_larger_request_fits_only_on_hosts():
+    # Four CPUs for each of two ranks of a host fit on two workers of it, and five do not.
+    base = HostPlacement([{"CPU": 1}] * 4, per_host=2)
+    assert isinstance(ranked(always({"CPU": 4}), base), Resize)
+    assert isinstance(ranked(always({"CPU": 5}), base), Continue)
+    strict = HostPlacement([{"CPU": 1}] * 2, "STRICT_PACK")
+    assert isinstance(
+        ranked(always(PlacementGroupFactory([{"CPU": 4}] * 3, "STRICT_PACK")), strict), Continue
+    )
+
+
+def test_ranks_elsewhere_count_by_host_in_the_estimate():
+    strict = HostPlacement([{"CPU": 4}] * 2, "STRICT_SPREAD")
+    other = Trial(trial_id="t0", config={}, resources=strict, worker="tcp://a:1")
+    asking = Trial(trial_id="t1", config={}, resources=ONE_CPU, worker="tcp://a:2")
+    for one in (other, asking):
+        one.status = TrialStatus.RUNNING
+    view = ClusterView(trials={}, pending={}, paused={}, active={"t0": other, "t1": asking}, workers=ON_HOSTS)
+    assert view.fits(asking, HostPlacement([{"CPU": 4}] * 2, "PACK"))
+    assert not view.fits(asking, HostPlacement([{"CPU": 4}] * 3, "PACK"))
+
+
 def test_without_trials_there_is_no_first_one():
     assert ResourceChangingScheduler().base_trial_resources is None
 

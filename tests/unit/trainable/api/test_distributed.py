@@ -11,6 +11,7 @@ import dasktune as tune
 from dasktune.errors import ConfigError
 from dasktune.trainable.api.binding import default_resources
 from dasktune.trainable.api.distributed import rank_settings
+from dasktune.trainable.ranks import RankSettings
 from dasktune.trial.resources import HostPlacement
 
 
@@ -39,6 +40,31 @@ def test_the_layout_counts_hosts() -> None:
     for wrong in (0, True, 1.5):
         with pytest.raises(ConfigError, match="per_host must be an integer of at least 1, or None"):
             tune.with_ranks(train, 2, per_host=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "strategy", "message"),
+    [
+        (4, "STRICT_PACK", "per_host must be 4 with the strategy STRICT_PACK, got 2. Leave out STRICT_PACK"),
+        (4, "STRICT_SPREAD", "per_host must be 1 with the strategy STRICT_SPREAD, got 2"),
+        (halved, "STRICT_SPREAD", "per_host must be 1 with the strategy STRICT_SPREAD, got 2"),
+    ],
+)
+def test_a_strict_strategy_that_contradicts_the_layout_is_refused(
+    ranks: Any, strategy: str, message: str
+) -> None:
+    one = tune.PlacementGroupFactory([{"CPU": 1}], strategy=strategy)
+    with pytest.raises(ConfigError, match=message):
+        tune.with_ranks(train, ranks, one, per_host=2)
+
+
+def test_a_strict_strategy_that_agrees_with_the_layout_is_accepted() -> None:
+    one = tune.PlacementGroupFactory([{"CPU": 1}], strategy="STRICT_PACK")
+    assert default_resources(tune.with_ranks(train, 2, one, per_host=2), {}).strategy == "STRICT_PACK"
+    varying = tune.with_ranks(train, halved, one, per_host=2)
+    assert len(default_resources(varying, {"n": 4}).bundles) == 2
+    with pytest.raises(ConfigError, match="per_host must be 4 with the strategy STRICT_PACK, got 2"):
+        default_resources(varying, {"n": 8})
 
 
 def test_the_number_of_ranks_may_depend_on_the_configuration() -> None:
@@ -112,3 +138,19 @@ def test_a_wrong_option_is_refused(options: dict[str, Any], rule: str) -> None:
 def test_resources_cannot_replace_those_of_ranks() -> None:
     with pytest.raises(ConfigError, match="must be one process for with_resources"):
         tune.with_resources(tune.with_ranks(train, 2), {"cpu": 1})
+
+
+@pytest.mark.parametrize("wrong", ["torch", ["torch", 1], [""], ["a b"], None, {"torch"}])
+def test_preload_is_a_list_of_modules(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="preload must be a list of names of modules"):
+        tune.with_ranks(train, 2, preload=wrong)
+    settings = rank_settings(tune.with_ranks(train, 2, preload=["torch", "torch.distributed"]))
+    assert settings is not None
+    assert settings.preload == ("torch", "torch.distributed")
+
+
+def test_settings_that_an_older_version_has_pickled_preload_nothing() -> None:
+    settings = RankSettings.__new__(RankSettings)
+    settings.__setstate__(["mean", 5.0, None, {"A": "1"}, 60.0])
+    assert settings == RankSettings(reduction="mean", start_timeout_s=5.0, env={"A": "1"}, lost_after_s=60.0)
+    assert pickle.loads(pickle.dumps(settings)) == settings

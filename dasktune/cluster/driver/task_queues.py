@@ -1,0 +1,106 @@
+"""Lets trials overtake the tasks of other programs that wait on a worker.
+
+Dask books the resources of a task as soon as it is sent to a worker, also while it waits there. So
+thousands of tasks that request CPUs fill all workers for as long as they last, and no trial would
+start until then. An experiment that has waited for such a worker for a while therefore requests a
+lease there all the same. A worker starts the waiting task with the highest priority first, and the
+tasks of an experiment have a slightly higher one than other tasks by default. So the lease is the
+next task that gets resources.
+
+In the other direction, one trial at a time overtakes the tasks of a worker. As long as tasks wait
+there, its lease ends with the trial, and the next trial overtakes tasks only after a pause. So
+neither the tasks nor the experiment starve, however many of both there are and however short they
+are. That holds for tasks whose own priority is not higher than the experiment's. Shares are not
+promised: the scheduler does not know which of a worker's tasks run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from dasktune.placement import Ledger, WorkerCapacity
+from dasktune.trial.resources import PlacementGroupFactory
+
+__all__ = ["TaskQueues"]
+
+#: Seconds for which an experiment waits for a worker before a trial overtakes tasks there.
+_PAUSE: Final = 2.0
+
+_EPSILON: Final = 1e-6
+
+
+class TaskQueues:
+    """Decides on which workers a trial may overtake tasks of other programs.
+
+    Parameters
+    ----------
+    pause_s : float, default=2.0
+        Seconds for which an experiment waits for a worker before a trial overtakes tasks there.
+    """
+
+    def __init__(self, pause_s: float = _PAUSE) -> None:
+        self._pause_s = pause_s
+        #: Since when the experiment has waited and had no trial on each worker whose tasks wait.
+        self._since: dict[str, float] = {}
+
+    def limit(
+        self,
+        workers: Mapping[str, WorkerCapacity],
+        request: PlacementGroupFactory | None,
+        ledger: Ledger,
+        now: float,
+    ) -> dict[str, WorkerCapacity]:
+        """Return the workers with what one trial may overtake there; on most of them nothing.
+
+        Parameters
+        ----------
+        workers : mapping
+            The workers as just read, with what tasks of other programs have booked.
+        request : PlacementGroupFactory or None
+            The request of the next trial that waits; None if none waits.
+        ledger : Ledger
+            The allocations of the experiment.
+        now : float
+            The time in seconds.
+        """
+        waiting = {
+            address
+            for address, worker in workers.items()
+            if worker.overtakable and request is not None and not ledger.is_used(address)
+        }
+        self._since = {address: self._since.get(address, now) for address in sorted(waiting)}
+        return {
+            address: worker
+            if not worker.overtakable
+            else replace(
+                worker,
+                overtakable=_for_one_trial(worker, request)
+                if request is not None and now - self._since.get(address, now) >= self._pause_s
+                else {},
+            )
+            for address, worker in workers.items()
+        }
+
+
+def _for_one_trial(worker: WorkerCapacity, request: PlacementGroupFactory) -> dict[str, float]:
+    """Return what one trial overtakes on a worker; nothing if it does not fit even then.
+
+    A trial whose bundles do not fit there together puts its largest one there.
+    """
+    bundles = [bundle for bundle in request.bundles if bundle]
+    together: dict[str, float] = {}
+    for bundle in bundles:
+        for kind, amount in bundle.items():
+            together[kind] = together.get(kind, 0) + amount
+    largest = max(bundles, key=lambda bundle: bundle.get("CPU", 0), default={})
+    for needs in (together, largest):
+        lacks = {kind: amount - worker.for_trials(kind) for kind, amount in needs.items()}
+        # `for_trials` has all that the tasks have booked.
+        if all(lack <= _EPSILON for lack in lacks.values()):
+            return {
+                kind: max(0.0, amount - (worker.for_trials(kind) - worker.overtakable.get(kind, 0)))
+                for kind, amount in needs.items()
+            }
+    return {}

@@ -1,0 +1,160 @@
+"""A browser's view that compares experiments: figures of their best values, and a table."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from html import escape
+from typing import Any, Final
+
+from bokeh.document import Document
+from bokeh.layouts import column
+from bokeh.models import CustomJS, Div
+
+from dasktune.dashboard.figures.comparison import comparison_spec
+from dasktune.dashboard.figures.figure_spec import FigureSpec
+from dasktune.dashboard.labels import config_label, label, value_label
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.dashboard.report.style import CARD, colour
+from dasktune.dashboard.server.listing.spec_view import SHOW_GONE, SpecView
+from dasktune.dashboard.server.live_experiment import LiveExperiment
+from dasktune.text.formatting import format_duration
+
+__all__ = ["MOST_COMPARED", "ComparisonViewer"]
+
+logger = logging.getLogger(__name__)
+
+#: Largest number of experiments in one comparison.
+MOST_COMPARED: Final = 12
+
+#: The index of the column of configurations, and the style of the other columns.
+_CONFIGURATION: Final = 4
+_ONE_LINE: Final = ' style="white-space:nowrap"'
+#: Milliseconds between two updates.
+_PERIOD: Final = 1000
+
+
+class ComparisonViewer:
+    """Shows a comparison of experiments in the Bokeh document of a session, and updates it.
+
+    All its methods run in the server's loop.
+
+    Parameters
+    ----------
+    lives : sequence of LiveExperiment
+        The experiments.
+    document : Document
+        The document of the session.
+    """
+
+    def __init__(self, lives: Sequence[LiveExperiment], document: Document) -> None:
+        self.lives, self.document = tuple(lives), document
+        #: Whether the last update was skipped.
+        self.needs_update = False
+        #: The state of each experiment that the page shows.
+        self._shown: object = None
+        self._table = Div(text="", disable_math=True, sizing_mode="stretch_width")
+        self._figures = [SpecView(partial(self._spec, x)) for x in ("time", "results")]
+        document.config.notify_connection_status = False
+        document.js_on_event("connection_lost", CustomJS(args={"table": self._table}, code=SHOW_GONE))
+        document.title = "comparison · dasktune"
+        title = Div(
+            text='<div style="font-size:22px;font-weight:700" role="heading" aria-level="1">Comparison</div>'
+            f'<a style="color:{colour("link")}" href="?">all experiments</a>',
+            name="title",
+        )
+        cards = [column(self._table, sizing_mode="stretch_width", styles=CARD)]
+        cards += [one.card for one in self._figures]
+        document.add_root(column(title, *cards, sizing_mode="stretch_width"))
+        document.add_periodic_callback(self.update, _PERIOD)
+        self.update()
+
+    def show_end(self, until: float) -> None:
+        """Show the last state, because the server ends.
+
+        Parameters
+        ----------
+        until : float
+            The time by `time.monotonic` at which the server ends; the page is drawn at once.
+        """
+        self.update()
+
+    def update(self) -> None:
+        """Update the page, unless another thread holds the lock of an experiment."""
+        with self._locked() as free:
+            self.needs_update = not free
+            state = [live.state_key for live in self.lives]
+            if not free or state == self._shown:
+                return
+            try:
+                self.document.hold("collect")
+                self._table.text = comparison_html(self.lives)
+                for one in self._figures:
+                    one.update()
+                self._shown = state
+            except Exception:
+                # Keep the session open: the next update may succeed.
+                logger.exception("the comparison could not be updated")
+            finally:
+                self.document.unhold()
+
+    @contextmanager
+    def _locked(self) -> Iterator[bool]:
+        """Acquire the locks of all experiments if all are free; yield whether they were.
+
+        It never waits for a lock, so two comparisons that list the experiments in different orders
+        cannot deadlock. All locks that it has acquired are released at the end in both cases.
+        """
+        with ExitStack() as stack:
+            free = True
+            for live in self.lives:
+                free = free and live.lock.acquire(blocking=False)
+                if free:
+                    stack.callback(live.lock.release)
+            yield free
+
+    def _spec(self, x: Any) -> FigureSpec:
+        return comparison_spec([live.projection for live in self.lives], x=x)
+
+
+def comparison_html(lives: Sequence[LiveExperiment]) -> str:
+    """Return a table of experiments as HTML in which all user text is escaped.
+
+    Parameters
+    ----------
+    lives : sequence of LiveExperiment
+        The experiments.
+    """
+    head = ["", "name", "goal", "best", "configuration of the best", "trials done", "failed"]
+    head += ["results", "elapsed", "state"]
+    rows = [_cells(index, live) for index, live in enumerate(lives)]
+    lines = [_line("th", head), *(_line("td", row) for row in rows)]
+    return f'<table style="border-spacing:16px 6px;text-align:left;font-size:13px">{"".join(lines)}</table>'
+
+
+def _line(kind: str, cells: Sequence[str]) -> str:
+    # Configurations may be long; the other cells are short and stay in one line.
+    parts = (
+        f"<{kind}{'' if index == _CONFIGURATION else _ONE_LINE}>{escape(cell)}</{kind}>"
+        for index, cell in enumerate(cells)
+    )
+    return f"<tr>{''.join(parts)}</tr>"
+
+
+def _cells(index: int, live: LiveExperiment) -> list[str]:
+    one: ExperimentProjection = live.projection
+    best = one.best
+    return [
+        str(index + 1),
+        label(one.name or "experiment", 80),
+        f"{label(one.metric or 'no metric')} {one.mode or ''}",
+        value_label(one.best_value),
+        "" if best is None else config_label(best.config, 160),
+        f"{one.num_finished:,} of {one.total or len(one.trials):,}",
+        f"{one.counts['ERROR']:,}",
+        f"{one.num_results:,}",
+        format_duration(one.elapsed),
+        label(live.state if live.has_caught_up else "reading the journal", 60),
+    ]

@@ -1,0 +1,57 @@
+"""A figure or table with a spec in one viewer, for pages that several viewers do not share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from bokeh.layouts import column
+
+from dasktune.dashboard.figures.figure_spec import FigureSpec
+from dasktune.dashboard.report.style import CARD
+from dasktune.dashboard.server.diff import RenderedFigure, models_of
+
+__all__ = ["SHOW_GONE", "SpecView"]
+
+#: Says that the server is gone, above a `Div` with a table. Arguments: `table`.
+SHOW_GONE: Final = """
+const text = "<p role='status'><b>The server of this page does not answer.</b> This is the last known state; "
+  + "to look on, run <code>dasktune dashboard</code> again and reload this page.</p>"
+if (!table.text.startsWith(text)) table.text = text + table.text
+"""
+
+
+class SpecView:
+    """A figure or table in one viewer.
+
+    Parameters
+    ----------
+    make : callable
+        Returns its spec as it should look now.
+
+    Attributes
+    ----------
+    card : Model
+        The layout that contains its models.
+    """
+
+    def __init__(self, make: Callable[[], FigureSpec]) -> None:
+        self.card: Any = column(sizing_mode="stretch_width", styles=CARD)
+        self._make = make
+        self._rendered: RenderedFigure | None = None
+        self._models: list[Any] = []
+
+    def update(self) -> bool:
+        """Bring the models up to date; return whether they were replaced."""
+        spec = self._make()
+        earlier = self._rendered
+        rendered = None if earlier is None else earlier.updated(spec)
+        rendered = rendered or RenderedFigure(spec)
+        changes = None if earlier is None else rendered.changes_from(earlier)
+        if changes is None:
+            root = spec.build()
+            self._models, self.card.children = models_of(root), [root]
+        else:
+            changes.apply(self._models)
+        self._rendered = rendered
+        return changes is None

@@ -1,0 +1,105 @@
+"""The schedulers that an experiment is replayed under by default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from typing import Final
+
+from dasktune.errors import ConfigError, check
+from dasktune.schedulers.create import create_scheduler
+from dasktune.schedulers.fifo import FIFOScheduler
+from dasktune.schedulers.halving_family.asha import ASHAScheduler
+from dasktune.schedulers.halving_family.hyperband import HyperBandScheduler
+from dasktune.schedulers.halving_family.promoting import PromotingASHAScheduler
+from dasktune.schedulers.median import MedianStoppingRule
+from dasktune.schedulers.rungs import rung_budgets
+from dasktune.schedulers.trial_scheduler import TrialScheduler
+from dasktune.trial.result_keys import TRAINING_ITERATION
+
+__all__ = ["FULL_TRAINING", "Schedulers", "contenders"]
+
+#: What `whatif` accepts: schedulers or their names, with labels or without.
+Schedulers = Mapping[str, TrialScheduler | str] | Iterable[TrialScheduler | str]
+
+#: The label of the replay in which no trial is stopped.
+FULL_TRAINING: Final = "FIFOScheduler"
+
+_ETA: Final = 3
+
+#: Names of schedulers that have no `max_t`.
+_WITHOUT_MAX_T: Final = frozenset({"fifo", "median_stopping_rule", "medianstopping"})
+
+
+def contenders(given: Schedulers | None, max_t: int) -> dict[str, TrialScheduler]:
+    """Return the schedulers to compare, by label; the first one trains every trial to its end.
+
+    Parameters
+    ----------
+    given : mapping, iterable or None
+        Schedulers or their names, with labels as the keys of a mapping. By default ASHA, stopping
+        and promoting, with each ``grace_period`` of 1, 3, 9, ... below a third of `max_t`;
+        HyperBand; and the median stopping rule.
+    max_t : int
+        The highest ``training_iteration`` of the curves.
+
+    Raises
+    ------
+    ConfigError
+        If there is no scheduler, or something else is given for one.
+
+    Examples
+    --------
+    >>> list(contenders(["asha"], 9))
+    ['FIFOScheduler', 'asha']
+    """
+    chosen = _default(max_t) if given is None else _labelled(given)
+    made = {label: _scheduler(one, max_t) for label, one in chosen.items()}
+    made.pop(FULL_TRAINING, None)
+    check(bool(made), "schedulers", "at least one scheduler besides FIFOScheduler", given)
+    return {FULL_TRAINING: FIFOScheduler(), **made}
+
+
+def _default(max_t: int) -> dict[str, TrialScheduler | str]:
+    graces = [int(budget) for budget in rung_budgets(1, max_t, _ETA) if budget < max_t] or [1]
+    # After a ninth of the training there is little left to save.
+    graces = [grace for grace in graces if grace * _ETA < max_t] or graces[:1]
+    found: dict[str, TrialScheduler | str] = {}
+    for kind in (PromotingASHAScheduler, ASHAScheduler):
+        for grace in graces:
+            label = f"{_name(kind)}(grace_period={grace})"
+            found[label] = kind(max_t=max_t, grace_period=grace, reduction_factor=_ETA)
+    found["HyperBandScheduler"] = HyperBandScheduler(max_t=max_t, reduction_factor=_ETA)
+    grace = max(1, max_t // _ETA**3)
+    label = f"MedianStoppingRule(grace_period={grace})"
+    found[label] = MedianStoppingRule(time_attr=TRAINING_ITERATION, grace_period=grace)
+    return found
+
+
+def _labelled(given: Schedulers) -> dict[str, TrialScheduler | str]:
+    if isinstance(given, Mapping):
+        return dict(given)
+    if isinstance(given, str | TrialScheduler):
+        given = [given]
+    found: dict[str, TrialScheduler | str] = {}
+    for one in given:
+        name = one if isinstance(one, str) else _name(type(one))
+        label, number = name, 1
+        while label in found:
+            number += 1
+            label = f"{name} {number}"
+        found[label] = one
+    return found
+
+
+def _name(kind: type) -> str:
+    # The class has the older of its two names.
+    return "ASHAScheduler" if kind is ASHAScheduler else kind.__name__
+
+
+def _scheduler(given: object, max_t: int) -> TrialScheduler:
+    if isinstance(given, TrialScheduler):
+        return deepcopy(given)  # it gets the experiment's metric and mode
+    if not isinstance(given, str):
+        raise ConfigError(f"schedulers must be trial schedulers or their names, got {given!r}")
+    return create_scheduler(given, **({} if given in _WITHOUT_MAX_T else {"max_t": max_t}))

@@ -1,0 +1,178 @@
+"""The trials of an experiment, and which of them have full learning curves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import isfinite
+from typing import Any, Final
+
+from dasktune.errors import ConfigError
+from dasktune.forecast.full_curve import FullCurve
+from dasktune.text.formatting import format_counts
+from dasktune.trial.metrics import Mode
+from dasktune.trial.result_keys import TRAINING_ITERATION
+from dasktune.trial.status import PublicStatus
+
+__all__ = ["LEAST_FULL_CURVES", "CurveSelection", "RecordedTrial", "busy_workers", "select_full"]
+
+#: With fewer full curves the probabilities are too coarse to choose by.
+LEAST_FULL_CURVES: Final = 20
+
+#: A number of trials at a time counts if it lasted for this share of the experiment.
+_LEAST_SHARE: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedTrial:
+    """What an experiment has recorded of a trial.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        Its results, flat, oldest first.
+    config : mapping
+        Its configuration.
+    status : PublicStatus
+        Its status at the end of the experiment.
+    reason : str, default=""
+        Why it ended; empty if its code returned.
+    stopped_early : bool, default=False
+        Whether a scheduler has stopped it.
+    began, ended : float, optional
+        Its first start and its end, in seconds on the driver's clock.
+    """
+
+    rows: Sequence[Mapping[str, Any]]
+    config: Mapping[str, Any] = field(default_factory=dict)
+    status: PublicStatus
+    reason: str = ""
+    stopped_early: bool = False
+    began: float | None = None
+    ended: float | None = None
+
+    @property
+    def iterations(self) -> int:
+        """Its last ``training_iteration``; 0 without a result."""
+        return int(self.rows[-1][TRAINING_ITERATION]) if self.rows else 0
+
+    @property
+    def has_returned(self) -> bool:
+        """Whether its own code has ended it, as it would have under any scheduler."""
+        return self.status is PublicStatus.TERMINATED and not (self.stopped_early or self.reason)
+
+    @property
+    def censoring(self) -> str:
+        """Why its curve ends before its training was complete, as the end of "... trials"."""
+        if self.has_returned:
+            return "ended without a result"
+        if self.status is PublicStatus.TERMINATED:
+            return "stopped by the scheduler" if self.stopped_early else "ended by a stop criterion"
+        return {PublicStatus.ERROR: "failed", PublicStatus.PAUSED: "paused"}.get(self.status, "unfinished")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveSelection:
+    """The full curves of an experiment, and why the other trials have none."""
+
+    curves: list[FullCurve]
+    #: ``training_iteration`` up to which the curves are replayed.
+    max_t: int
+    #: Number of trials without a full curve, by reason.
+    censored: dict[str, int]
+
+
+def select_full(
+    trials: Sequence[RecordedTrial], metric: str, mode: Mode, max_t: int | None = None
+) -> CurveSelection:
+    """Return the full learning curves of an experiment.
+
+    A curve is full if its trial has reached `max_t`, or if its own code has returned before.
+
+    Parameters
+    ----------
+    trials : sequence of RecordedTrial
+        The trials.
+    metric : str
+        The metric to compare trials by.
+    mode : {"min", "max"}
+        Whether lower or higher values are better.
+    max_t : int, optional
+        ``training_iteration`` at which curves are cut; by default the highest one of all trials.
+
+    Raises
+    ------
+    ConfigError
+        If there are fewer than 20 full curves.
+    """
+    top = max((trial.iterations for trial in trials), default=0) if max_t is None else max_t
+    curves, censored = [], Counter[str]()
+    for trial in trials:
+        if not trial.rows or not (trial.iterations >= top or trial.has_returned):
+            censored[trial.censoring] += 1
+            continue
+        rows = [row for row in trial.rows if int(row[TRAINING_ITERATION]) <= top]
+        curve = FullCurve(rows, metric, mode, trial.config) if rows else None
+        if curve is None or not isfinite(curve.best[-1]):
+            censored[f"without a finite {metric}"] += 1
+        else:
+            curves.append(curve)
+    if len(curves) < LEAST_FULL_CURVES:
+        raise ConfigError(_why_too_few(trials, len(curves), top, censored))
+    return CurveSelection(curves=curves, max_t=top, censored=dict(censored))
+
+
+def _why_too_few(trials: Sequence[RecordedTrial], found: int, top: int, censored: Mapping[str, int]) -> str:
+    others = f" ({format_counts(censored)})" if censored else ""
+    reached = sorted((trial.iterations for trial in trials), reverse=True)
+    lower = reached[LEAST_FULL_CURVES - 1] if len(reached) >= LEAST_FULL_CURVES else 0
+    cut = f", or replay up to max_t={lower}, which {sum(one >= lower for one in reached)} trials have reached"
+    return (
+        f"the experiment must have at least {LEAST_FULL_CURVES} full learning curves, got {found} of "
+        f"{len(trials)} trials that have reached training_iteration {top} or returned{others}. Run "
+        f"{LEAST_FULL_CURVES} or more trials to their end, without a scheduler"
+        f"{cut if 0 < lower < top else ''}."
+    )
+
+
+def busy_workers(trials: Iterable[RecordedTrial]) -> int | None:
+    """Return how many trials ran at a time: the largest number that lasted for 5 % of the time.
+
+    Clocks and queues let trials overlap for moments, so the maximum would be too high.
+
+    Parameters
+    ----------
+    trials : iterable of RecordedTrial
+        The trials.
+
+    Returns
+    -------
+    int or None
+        None if no trial has both times.
+
+    Examples
+    --------
+    >>> def trial(began, ended):
+    ...     return RecordedTrial(rows=[], status=PublicStatus.TERMINATED, began=began, ended=ended)
+    >>> busy_workers([trial(0, 10), trial(0, 10), trial(9.99, 20)])
+    2
+    """
+    changes: list[tuple[float, int]] = []
+    for trial in trials:
+        if trial.began is not None and trial.ended is not None:
+            changes += [(trial.began, 1), (trial.ended, -1)]
+    changes.sort()
+    lasted: dict[int, float] = {}
+    running = 0
+    for (begin, change), (end, _) in pairwise(changes):
+        running += change
+        lasted[running] = lasted.get(running, 0.0) + end - begin
+    needed = _LEAST_SHARE * sum(lasted.values())
+    at_least = 0.0
+    for number in sorted(lasted, reverse=True):
+        at_least += lasted[number]
+        if number > 0 and at_least >= needed:
+            return number
+    return None

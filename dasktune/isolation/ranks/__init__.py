@@ -1,0 +1,1 @@
+"""Distributed trials: the processes of one trial on several workers, called ranks."""

@@ -1,0 +1,5 @@
+"""Search with a Gaussian process over configurations and resources."""
+
+from dasktune.search.gp.gaussian_process_search import GaussianProcessSearch
+
+__all__ = ["GaussianProcessSearch"]

@@ -1,0 +1,263 @@
+"""`whatif`: what an experiment would have cost under other trial schedulers."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from dasktune.errors import ConfigError, StorageError, check
+from dasktune.forecast.contenders import Schedulers, contenders
+from dasktune.forecast.recorded_trial import RecordedTrial, busy_workers, select_full
+from dasktune.forecast.what_if import WhatIf, notes_of, replay_all
+from dasktune.results.journal_trials import load_trials
+from dasktune.results.result import Result, checked_mode
+from dasktune.space.checks import as_int
+from dasktune.storage.experiment.experiment_store import ExperimentStore
+from dasktune.storage.experiment.tuner_json import TunerFile
+from dasktune.storage.fs.storage import Storage
+from dasktune.trial.metrics import Metric, Mode, Modes, check_goals
+from dasktune.trial.trial import Trial
+from dasktune.tuner.analysis import ExperimentAnalysis
+from dasktune.tuner.result_grid import ResultGrid
+
+__all__ = ["whatif"]
+
+#: Searchers whose suggestions depend on no result, by name and by class.
+_LEARN_NOTHING: Final = frozenset(
+    {None, "random", "variant_generator", "quasi_random", "BasicVariantGenerator", "QuasiRandomSearch"}
+)
+
+#: Seconds between two changes of the progress line.
+_REDRAW_SECONDS: Final = 0.2
+
+Progress = Callable[[int, int], object]
+
+
+def whatif(
+    experiment: str | os.PathLike[str] | ResultGrid | ExperimentAnalysis,
+    schedulers: Schedulers | None = None,
+    *,
+    orders: int = 200,
+    seed: int = 0,
+    workers: int | None = None,
+    max_t: int | None = None,
+    min_kept: float = 0.9,
+    metric: str | None = None,
+    mode: Mode | None = None,
+    ignore_searcher: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> WhatIf:
+    """Say what an experiment would have cost, and lost, under other trial schedulers.
+
+    The full learning curves of the experiment are replayed in virtual time, many times in random
+    orders, through the schedulers themselves. Nothing is trained. A curve is full if its trial has
+    reached `max_t`, or if its own code has returned. Trials that were stopped, failed or paused
+    before have no full curve: they are left out and counted in `WhatIf.censored`.
+
+    Parameters
+    ----------
+    experiment : str, path, ResultGrid or ExperimentAnalysis
+        The experiment, or its directory or URL, of which nothing is executed or unpickled. At least
+        20 of its trials must have full curves.
+    schedulers : mapping or iterable of TrialScheduler or str, optional
+        The schedulers to compare, or their names, which get `max_t`; with labels as the keys of a
+        mapping. By default `ASHAScheduler` and `PromotingASHAScheduler` with each ``grace_period``
+        of 1, 3, 9, ... below a third of `max_t`, `HyperBandScheduler`, all with
+        ``reduction_factor=3``, and `MedianStoppingRule`.
+    orders : int, default=200
+        The number of random orders of the configurations, at least 20.
+    seed : int, default=0
+        The seed of the orders and of the schedulers' random draws, at least 0.
+    workers : int, optional
+        The number of trials that run at a time; by default as many as in the experiment.
+    max_t : int, optional
+        ``training_iteration`` up to which the curves are replayed; by default the highest one.
+    min_kept : float, default=0.9
+        A scheduler is recommended only if it keeps the best configuration at least with this
+        probability; in (0, 1].
+    metric : str, optional
+        The metric to compare trials by; by default the optimised one.
+    mode : {"min", "max"}, optional
+        Whether lower or higher values are better; by default the experiment's mode.
+    ignore_searcher : bool, default=False
+        Replay the configurations although their searcher has learned from results, as if they had
+        been drawn at random.
+    storage_options : mapping, optional
+        Options of fsspec for a URL.
+    progress : callable, optional
+        ``progress(done, total)`` is called after each replay. By default a line on standard error
+        shows the progress if that is a terminal.
+
+    Returns
+    -------
+    WhatIf
+        A row for each scheduler, and a recommendation.
+
+    Raises
+    ------
+    ConfigError
+        If fewer than 20 curves are full, a searcher has learned from results, trials are clones of
+        population based training, a scheduler would clone trials or change their resources, or an
+        argument is invalid.
+    StorageError
+        If there is no experiment, or its journal is damaged.
+
+    See Also
+    --------
+    dasktune.testing.simulate : Run a whole experiment in virtual time.
+
+    Notes
+    -----
+    The seconds of each iteration are the recorded ones. Starts, pauses and checkpoints take no time
+    in a replay, and a paused trial resumes from where it was.
+
+    Examples
+    --------
+    >>> import dasktune as tune
+    >>> from dasktune.testing import simulate
+    >>> def train(config):
+    ...     for epoch in range(1, 28):
+    ...         yield {"loss": config["x"] + 1 / epoch}, 60.0
+    >>> config = tune.TuneConfig(metric="loss", mode="min", num_samples=40, seed=0)
+    >>> results = simulate(train, param_space={"x": tune.uniform(0, 1)}, tune_config=config)
+    >>> found = tune.whatif(results, ["asha"], workers=4, orders=20)
+    >>> [row.scheduler for row in found.rows], found.recommended.scheduler
+    (['FIFOScheduler', 'asha'], 'asha')
+    """
+    orders, seed = as_int("orders", orders, least=20), as_int("seed", seed, least=0)
+    limit = None if max_t is None else as_int("max_t", max_t, least=1)
+    check(0 < min_kept <= 1, "min_kept", "in (0, 1]", min_kept)
+    trials, goals, storage = _read(experiment, storage_options or {})
+    goal = _goal(metric, mode, goals)
+    if storage is not None and not ignore_searcher:
+        _check_searcher(storage)
+    selection = select_full(trials, *goal, limit)
+    if workers is None:
+        workers = busy_workers(trials)
+    if workers is None:
+        raise ConfigError(
+            "workers must be given for results without a directory, got None. Give the number of "
+            "trials that run at a time."
+        )
+    compared = contenders(schedulers, selection.max_t)
+    for scheduler in compared.values():
+        scheduler.set_search_properties(*goal)
+    rows = replay_all(
+        selection.curves,
+        compared,
+        workers=as_int("workers", workers, least=1),
+        orders=orders,
+        seed=seed,
+        progress=progress or _ProgressLine(),
+    )
+    return WhatIf(
+        rows=rows,
+        metric=goal[0],
+        mode=goal[1],
+        num_curves=len(selection.curves),
+        max_t=selection.max_t,
+        orders=orders,
+        workers=workers,
+        censored=selection.censored,
+        min_kept=min_kept,
+        notes=notes_of(selection),
+    )
+
+
+def _read(
+    experiment: object, storage_options: Mapping[str, Any]
+) -> tuple[list[RecordedTrial], tuple[Metric, Modes], Storage | None]:
+    """Return the trials, the goals and the directory of an experiment."""
+    if isinstance(experiment, str | os.PathLike):
+        storage = Storage(os.fspath(experiment), storage_options)
+        spec = ExperimentStore(storage).spec()
+        return _from_journal(storage), (spec.get("metric"), spec.get("mode")), storage
+    if isinstance(experiment, ExperimentAnalysis):
+        experiment = experiment.to_grid()
+    if not isinstance(experiment, ResultGrid):
+        rule = "the path of an experiment, a ResultGrid or an ExperimentAnalysis"
+        raise ConfigError(f"experiment must be {rule}, got {experiment!r}")
+    found = experiment._storage
+    trials = list(map(_from_result, experiment)) if found is None else _from_journal(found)
+    return trials, experiment._goals, found
+
+
+def _from_journal(storage: Storage) -> list[RecordedTrial]:
+    trials = load_trials(storage)
+    clones = sum(bool(trial.ancestry) for trial in trials)
+    rule = "without clones of population based training"
+    check(not clones, "experiment", rule, f"{clones} clones", "A clone has no learning curve of its own.")
+    return [_from_trial(trial) for trial in trials]
+
+
+def _from_trial(trial: Trial) -> RecordedTrial:
+    return RecordedTrial(
+        rows=trial.history,
+        config=trial.config,
+        status=trial.public_status,
+        reason=trial.reason,
+        stopped_early=trial.stopped_early,
+        began=trial.started_at,
+        ended=trial.ended_at,
+    )
+
+
+def _from_result(result: Result) -> RecordedTrial:
+    return RecordedTrial(
+        rows=result.history,
+        config=result.config,
+        status=result.status,
+        reason=result.reason,
+        stopped_early=result.stopped_early,
+    )
+
+
+def _goal(metric: str | None, mode: Mode | None, goals: tuple[Metric, Modes]) -> tuple[str, Mode]:
+    metric_or_metrics = metric or goals[0]
+    if not isinstance(metric_or_metrics, str):
+        hint = "" if goals[0] is None else f", one of {goals[0]}"
+        raise ConfigError(f"metric must be the name of a metric{hint}, got {metric_or_metrics!r}")
+    check_goals(metric_or_metrics, mode)
+    given: Any = mode or goals[1]
+    if isinstance(goals[0], list) and isinstance(given, list):
+        given = dict(zip(goals[0], given, strict=True)).get(metric_or_metrics)
+    return metric_or_metrics, checked_mode(given)
+
+
+def _check_searcher(storage: Storage) -> None:
+    """Refuse configurations that depend on the results, and so on the scheduler."""
+    try:
+        entry = TunerFile.read(storage).entries.get("tune_config.search_alg", {})
+    except StorageError:
+        return  # Some experiments have no such file, such as simulated ones.
+    searcher = entry.get("type") or entry.get("value")
+    if searcher not in _LEARN_NOTHING:
+        raise ConfigError(
+            f"experiment must have random, quasi-random or grid search, got {searcher!r}, which learns "
+            "from results: under another scheduler it would have suggested other configurations. "
+            "Replay an experiment with random search, or give ignore_searcher=True to replay these "
+            "configurations as if they had been drawn at random."
+        )
+
+
+class _ProgressLine:
+    """Shows the progress as a line on standard error, if that is a terminal."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr is not None and sys.stderr.isatty()
+        self._next = time.monotonic() + _REDRAW_SECONDS
+        self._drawn = False
+
+    def __call__(self, done: int, total: int) -> None:
+        if not self._shown:
+            return
+        if done < total and time.monotonic() >= self._next:
+            sys.stderr.write(f"\r{done:,} of {total:,} replays ({done / total:.0%})")
+            self._next, self._drawn = time.monotonic() + _REDRAW_SECONDS, True
+        elif done == total and self._drawn:
+            sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()

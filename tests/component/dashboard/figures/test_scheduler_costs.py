@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from bokeh.models import ColumnDataSource, Segment
+
+from dasktune.dashboard.figures import what_if
+from dasktune.dashboard.figures.scheduler_costs import what_if_spec
+from dasktune.forecast.what_if import Interval, WhatIf, WhatIfRow
+
+
+def row(name, share, kept):
+    return WhatIfRow(
+        scheduler=name,
+        iterations=Interval(share - 0.1, share, share + 0.1),
+        time=Interval(share, share, share),
+        hours=Interval(1, 2, 3),
+        kept=Interval(kept - 0.05, kept, kept + 0.02),
+        regret=Interval(0, 0.01, 0.02),
+    )
+
+
+def found(**facts):
+    rows = (row("FIFOScheduler", 1.0, 1.0), row("quick", 0.2, 0.4), row("<b>good</b>", 0.3, 0.97))
+    about = {"metric": "loss", "mode": "min", "num_curves": 30, "max_t": 9, "orders": 20, "workers": 4}
+    return WhatIf(rows=rows, **{**about, "min_kept": 0.9, **facts})
+
+
+def test_each_scheduler_has_a_dot_with_both_intervals():
+    made = what_if(found(), height=300)
+    sources = {one.name: one.data for one in made.select({"type": ColumnDataSource})}
+    assert sources["recommended"]["scheduler"] == ["<b>good</b>"]
+    assert sources["others"]["scheduler"] == ["FIFOScheduler", "quick"]
+    assert sources["others"]["x"] == [1.0, 0.2]
+    assert sources["others"]["y"] == [1.0, 0.4]
+    assert sources["others"]["x_high"][1] == 0.2 + 0.1
+    assert len(list(made.select({"type": Segment}))) >= 4
+    assert made.height == 300
+    # Full training may have cost more than the share of its own median.
+    assert made.x_range.end > 1.1
+
+
+def test_the_models_of_one_forecast_fit_another_one():
+    one, other = what_if_spec(found()), what_if_spec(found(min_kept=0.3))
+    assert one.structure == other.structure
+    assert {name: list(columns) for name, columns in one.sources.items()} == {
+        name: list(columns) for name, columns in other.sources.items()
+    }
+    assert one.sources != other.sources

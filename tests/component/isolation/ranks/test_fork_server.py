@@ -1,0 +1,292 @@
+"""Processes that import modules once and fork ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import psutil
+import pytest
+from process_run_kit import PATIENCE, make_spec
+
+from dasktune.isolation.process import ChildDied, ChildProcess
+from dasktune.isolation.ranks import fork_server, fork_server_process
+from dasktune.isolation.ranks.fork_server import ForkServer, ForkServerLost, ForkServers, can_fork
+from dasktune.isolation.ranks.rank_messages import RankBegan, RankEnded, RunRank
+from dasktune.trainable.data.child_payload import ChildPayload
+from dasktune.trainable.ranks import RankInfo, RankSettings
+
+pytestmark = pytest.mark.skipif(not can_fork(), reason="this system has no descriptors of processes")
+
+#: A module that takes long to import, as it were.
+SLOW = """
+import os
+import numpy
+imported_by = os.getpid()
+threads = os.environ["OMP_NUM_THREADS"]
+"""
+
+Write = Callable[[str, str], str]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Return a function that writes a module, which the servers can import."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def write(name: str, text: str) -> str:
+        (tmp_path / f"{name}.py").write_text(text)
+        return name
+
+    return write
+
+
+@pytest.fixture
+def servers() -> Iterator[ForkServers]:
+    """Return the servers of a worker, which are killed after the test."""
+    servers = ForkServers()
+    yield servers
+    servers.close()
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "3", **more}
+
+
+def ready(servers: ForkServers, *modules: str, **more: str) -> ForkServer:
+    """Return a server that has imported the modules."""
+    server = servers.acquire(environment(**more), modules)
+    preloaded = server.wait_until_ready(lambda: True)
+    assert preloaded is not None
+    assert (preloaded.error, preloaded.refusal) == (None, "")
+    return server
+
+
+def start(server: ForkServer, place: Path, function: Any, rank: int = 0) -> ChildProcess:
+    """Fork a rank that calls a function."""
+    variables = {"RANK": str(rank)}
+    process = ChildProcess(variables, start=lambda link, crash_file: server.fork(variables, link, crash_file))
+    payload = ChildPayload(
+        code=cloudpickle.dumps({"trainable": _distributed(function)}),
+        config=cloudpickle.dumps({"config": {"place": str(place)}}),
+    )
+    spec = make_spec(place, ranks=RankSettings())
+    info = RankInfo(world_rank=rank, world_size=2)
+    process.post(RunRank(spec=spec, info=info, payload=payload, lost_after_s=600.0))
+    return process
+
+
+def _distributed(function: Any) -> Any:
+    import dasktune as tune
+
+    return tune.with_ranks(function, 2)
+
+
+def ended(process: ChildProcess) -> None:
+    """Wait until a rank has ended well."""
+    assert isinstance(process.receive(), RankBegan)
+    assert process.receive() == RankEnded()
+    process.stop()
+    assert process.finished
+
+
+def describe(config: dict[str, Any]) -> None:
+    import numpy as np
+
+    before = "slow_module" in sys.modules
+    import slow_module  # type: ignore[import-not-found]
+
+    seen = {
+        "before": before,
+        "imported_by": slow_module.imported_by,
+        "threads": slow_module.threads,
+        "parent": os.getppid(),
+        "is_leader": os.getpgid(0) == os.getpid(),
+        "is_blocked": signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+        "is_main": threading.current_thread() is threading.main_thread(),
+        # As users do it.
+        "draw": int(np.random.randint(2**31)),  # noqa: NPY002
+    }
+    Path(config["place"], f"seen-{os.environ['RANK']}").write_text(json.dumps(seen))
+
+
+def test_ranks_are_forks_of_a_process_that_has_imported_the_modules(
+    servers: ForkServers, write: Write, tmp_path: Path
+) -> None:
+    server = ready(servers, write("slow_module", SLOW))
+    both = [start(server, tmp_path, describe, rank) for rank in range(2)]
+    for process in both:
+        ended(process)
+    seen = [json.loads((tmp_path / f"seen-{rank}").read_text()) for rank in range(2)]
+    for one in seen:
+        assert one["before"]
+        assert one["imported_by"] == one["parent"] == server.pid
+        # The module has read the number of threads when it was imported.
+        assert one["threads"] == "3"
+        assert one["is_leader"]
+        assert one["is_main"]
+        assert not one["is_blocked"]
+    # Fresh processes draw different numbers, too.
+    assert seen[0]["draw"] != seen[1]["draw"]
+
+
+def wait_for_ever(config: dict[str, Any]) -> None:
+    child = os.fork()
+    if child:
+        part = Path(config["place"], "part")
+        part.write_text(str(child))
+        part.rename(Path(config["place"], "child"))
+    signal.pause()
+
+
+def test_a_killed_rank_is_reaped_with_what_it_has_forked(servers: ForkServers, tmp_path: Path) -> None:
+    server = ready(servers, "json")
+    process = start(server, tmp_path, wait_for_ever)
+    assert isinstance(process.receive(), RankBegan)
+    child = _number(tmp_path / "child")
+    os.kill(process.pid, signal.SIGTERM)  # the rank has a handler
+    assert process.is_alive
+    os.kill(process.pid, signal.SIGKILL)
+    with pytest.raises(ChildDied) as death:
+        process.receive()
+    assert "died of signal 9 (SIGKILL)" in death.value.error.message
+    assert process.finished
+    _until(lambda: not psutil.pid_exists(process.pid) and not _lives(child))
+    # The server forks on.
+    ended(start(server, tmp_path, print))
+
+
+def test_ranks_die_with_their_server_and_the_next_trial_gets_a_new_one(
+    servers: ForkServers, tmp_path: Path
+) -> None:
+    server = ready(servers, "json")
+    process = start(server, tmp_path, wait_for_ever)
+    assert isinstance(process.receive(), RankBegan)
+    child = _number(tmp_path / "child")
+    os.kill(server.pid, signal.SIGKILL)
+    with pytest.raises(ChildDied) as death:
+        process.receive()
+    assert "SIGKILL" in death.value.error.message
+    _until(lambda: not _lives(process.pid) and not _lives(child))
+    servers.release(server)
+    with pytest.raises(ForkServerLost):
+        start(server, tmp_path, print)
+    second = ready(servers, "json")
+    assert second is not server
+    ended(start(second, tmp_path, print))
+
+
+def exit_early(config: dict[str, Any]) -> None:
+    os._exit(7)
+
+
+def test_the_exit_status_of_a_rank_is_known(servers: ForkServers, tmp_path: Path) -> None:
+    process = start(ready(servers, "json"), tmp_path, exit_early)
+    assert isinstance(process.receive(), RankBegan)
+    with pytest.raises(ChildDied) as death:
+        process.receive()
+    assert "exited with code 7" in death.value.error.message
+
+
+def test_a_module_that_cannot_be_imported_is_an_error(servers: ForkServers, write: Write) -> None:
+    server = servers.acquire(environment(), [write("broken_module", "raise ValueError('no device')")])
+    preloaded = server.wait_until_ready(lambda: True)
+    assert preloaded is not None
+    assert preloaded.error is not None
+    assert "no device" in preloaded.error.message
+    assert not server.is_usable
+    # It may have been mended meanwhile.
+    write("broken_module", "")
+    assert servers.acquire(environment(), ["broken_module"]).wait_until_ready(lambda: True) is not None
+
+
+THREAD = (
+    "import threading\nthreading.Thread(target=threading.Event().wait, name='watch', daemon=True).start()"
+)
+
+
+def test_a_process_with_threads_does_not_fork_and_is_not_started_again(
+    servers: ForkServers, write: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = servers.acquire(environment(), [write("threaded_module", THREAD)])
+    preloaded = server.wait_until_ready(lambda: True)
+    assert preloaded is not None
+    assert "starts threads (watch)" in preloaded.refusal
+    assert "ranks start without preloaded modules" in caplog.text
+    _until(lambda: not _lives(server.pid))
+    assert servers.acquire(environment(), ["threaded_module"]) is server
+
+
+def test_a_process_that_has_a_device_open_does_not_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork_server_process.threading, "enumerate", lambda: [threading.main_thread()])
+    monkeypatch.setattr(fork_server_process, "_GPU_DEVICES", "/dev/zero")
+    assert fork_server_process._refusal() == ""
+    with open("/dev/zero", "rb"):
+        assert "opens a GPU" in fork_server_process._refusal()
+
+
+def test_a_server_whose_trial_is_killed_is_not_waited_for(servers: ForkServers, write: Write) -> None:
+    server = servers.acquire(environment(), [write("endless_module", "import signal\nsignal.pause()")])
+    looks = iter([True, True, False])
+    assert server.wait_until_ready(lambda: next(looks)) is None
+    servers.close()
+    assert not _lives(server.pid)
+    with pytest.raises(OSError, match="has ended on this worker"):
+        servers.acquire(environment(), [])
+
+
+def test_a_server_that_dies_while_it_imports_is_noticed(servers: ForkServers, write: Write) -> None:
+    module = write("deadly_module", "import os\nos.kill(os.getpid(), 9)")
+    with pytest.raises(ForkServerLost, match="modules of preload has ended with status -9"):
+        servers.acquire(environment(), [module]).wait_until_ready(lambda: True)
+
+
+def test_a_server_that_does_not_answer_is_killed(
+    servers: ForkServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fork_server, "_ANSWER_SECONDS", 0.2)
+    server = ready(servers, "json")
+    os.kill(server.pid, signal.SIGSTOP)
+    with pytest.raises(ForkServerLost, match=r"has not answered for 0\.2 s"):
+        start(server, tmp_path, print)
+    assert not _lives(server.pid)
+
+
+def test_unused_servers_of_other_environments_are_closed(servers: ForkServers) -> None:
+    first = servers.acquire(environment(), ["json"])
+    used = servers.acquire(environment(A="1"), ["json"])
+    assert _lives(first.pid)
+    servers.release(first)
+    assert servers.acquire(environment(A="1"), ["json"]) is used
+    assert _lives(first.pid)
+    servers.acquire(environment(A="2"), ["json"])
+    _until(lambda: not _lives(first.pid))
+    assert _lives(used.pid)
+
+
+def _number(path: Path) -> int:
+    _until(path.exists)
+    return int(path.read_text())
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _until(condition: Callable[[], Any]) -> None:
+    ready = threading.Event()
+    for _ in range(int(PATIENCE / 0.01)):
+        if condition():
+            return
+        ready.wait(0.01)
+    raise AssertionError("it has not come about")

@@ -1,0 +1,66 @@
+"""What a driver reads of the workers on the scheduler, with a stand-in for the scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from dasktune.cluster.membership.worker_list import read_cluster
+from dasktune.placement import WorkerCapacity
+
+
+class FakeScheduler:
+    """A scheduler with one worker, on which tasks are processed."""
+
+    def __init__(self, cpus: float, tasks: Mapping[str, float]) -> None:
+        processing = [
+            SimpleNamespace(key=key, resource_restrictions={"CPU": amount} if amount else None)
+            for key, amount in tasks.items()
+        ]
+        worker = SimpleNamespace(
+            address="tcp://a:1",
+            host="a",
+            name=0,
+            nthreads=4,
+            resources={"CPU": cpus},
+            used_resources={"CPU": float(sum(tasks.values()))},
+            processing=processing,
+            extra={},
+            status=SimpleNamespace(name="running"),
+            last_seen=0.0,
+            metrics={},
+            memory_limit=None,
+            versions={},
+            nanny=None,
+        )
+        self.workers = {worker.address: worker}
+        self.plugins: dict[str, Any] = {}
+
+    async def run_on_scheduler(self, function: Any) -> Any:
+        return function(dask_scheduler=self)
+
+
+def read(cpus: float, **tasks: float) -> WorkerCapacity:
+    """Return the worker as the experiment "mine" reads it."""
+    named = {key.replace("_", "-"): amount for key, amount in tasks.items()}
+    workers, share = asyncio.run(read_cluster(FakeScheduler(cpus, named), "mine"))
+    assert share is None
+    return workers["tcp://a:1"]
+
+
+def test_own_leases_are_not_used_by_others():
+    worker = read(4, mine_actor_1_lease_1=1, other_actor_1_lease_1=2, plain=1)
+    assert worker.used == {"CPU": 3}
+    assert read(4, mine_actor_1_lease_1=1).used == {}
+
+
+def test_what_tasks_have_booked_is_read_where_some_of_them_wait():
+    assert read(4, plain=4).overtakable == {}
+    worker = read(4, first=4, second=3, bare=0, mine_actor_1_lease_1=1, other_actor_1_lease_1=2)
+    assert worker.used == {"CPU": 9}
+    assert worker.overtakable == {"CPU": 7}
+    assert worker.for_trials("CPU") == 2
+    # A policy does not see it, because it changes with each trial that overtakes the tasks.
+    assert worker.available["CPU"] == 0

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 
-from dasktune.search.warm.own_trials import Point
+from dasktune.search.gp.resource_gp import ResourceGP, fit_hyperparameters, prior_mean
 
-__all__ = ["LEAST_OWN_TRIALS", "OwnModel", "prior_weight"]
+__all__ = ["LEAST_OWN_TRIALS", "fitted_process", "prior_weight"]
 
 #: The number of ended trials from which their results count.
 LEAST_OWN_TRIALS: Final = 4
@@ -20,81 +17,44 @@ LEAST_OWN_TRIALS: Final = 4
 #: The largest number of trials that the process is fitted to; its time grows with the third power.
 _MOST_TRIALS: Final = 150
 
-#: Two different options of a choice are as far apart as the ends of a range: sqrt(2) times this.
-_OPTION: Final = 0.5**0.5
+#: Kendall's tau between what the regression expects on a new data set and its losses, as measured
+#: (`benchmarks.search_quality.warm_starts`); and the number of pairs that speak for it beforehand.
+_USUAL_TAU: Final = 0.4
+_PAIRS: Final = 6
 
 
-class OwnModel:
-    """A Gaussian process of the new experiment's scores, around the weighted prior.
+def fitted_process(
+    vectors: NDArray[np.float64], owners: NDArray[np.int64], residuals: NDArray[np.float64]
+) -> ResourceGP:
+    """Return a Gaussian process of what the weighted prior does not explain.
 
     Parameters
     ----------
-    points : sequence
-        The n configurations of ended trials in the unit cube.
+    vectors : ndarray of shape (n, f)
+        The configurations of ended trials, as from `KernelFeatures`.
+    owners : ndarray of shape (f,)
+        The parameter of each column.
     residuals : ndarray of shape (n,)
-        Their normal scores minus what the prior expects.
-    options : ndarray of shape (d,)
-        Number of options of each choice; 0 for ranges.
+        The trials' normal scores minus what the weighted prior expects.
 
-    Notes
-    -----
-    The kernel is a Matern kernel with smoothness 5/2 and one length scale, plus noise; its
-    parameters maximise the marginal likelihood. A parameter that a configuration does not have is
-    in the middle of its range; the choice that it depends on tells such configurations apart.
+    Returns
+    -------
+    ResourceGP
+        The process, all of whose data have the resource 0.
     """
-
-    def __init__(
-        self, points: Sequence[Point], residuals: NDArray[np.float64], options: NDArray[np.int64]
-    ) -> None:
-        from sklearn.gaussian_process import GaussianProcessRegressor
-        from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
-
-        self._options = options
-        # Of many trials a part that is even in rank, with the best and the worst one.
-        order = np.argsort(residuals, kind="stable")
-        rows = order[np.unique(np.linspace(0, len(order) - 1, _MOST_TRIALS).round().astype(int))]
-        signal = ConstantKernel(1.0, (0.05, 4.0)) * Matern(0.6, (0.1, 10.0), nu=2.5)
-        self._process = GaussianProcessRegressor(signal + WhiteKernel(0.1, (1e-3, 1.0)))
-        with warnings.catch_warnings():
-            # With few trials the most likely parameters are often at their bounds.
-            warnings.simplefilter("ignore")
-            self._process.fit(self._vectors(points)[rows], residuals[rows])
-
-    def draw(self, points: Sequence[Point], rng: Generator) -> NDArray[np.float64]:
-        """Draw the residuals of configurations from their joint distribution, without noise.
-
-        Parameters
-        ----------
-        points : sequence
-            The m configurations in the unit cube.
-        rng : Generator
-            The random numbers.
-
-        Returns
-        -------
-        ndarray of shape (m,)
-        """
-        means, covariance = self._process.predict(self._vectors(points), return_cov=True)
-        diagonal = np.arange(len(means))
-        # The covariance of predictions has the noise, which is no property of a configuration.
-        covariance[diagonal, diagonal] += 1e-6 - self._process.kernel_.k2.noise_level
-        root = np.linalg.cholesky(covariance)
-        drawn: NDArray[np.float64] = means + root @ rng.standard_normal(len(means))
-        return drawn
-
-    def _vectors(self, points: Sequence[Point]) -> NDArray[np.float64]:
-        table = np.array(points, dtype=float)
-        columns = []
-        for column, count in zip(table.T, self._options, strict=True):
-            if count:
-                columns += [_OPTION * (column == option) for option in range(count)]
-            else:
-                columns.append(np.where(np.isnan(column), 0.5, column))
-        return np.column_stack(columns)
+    # Of many trials a part that is even in rank, with the best and the worst one.
+    order = np.argsort(residuals, kind="stable")
+    rows = order[np.unique(np.linspace(0, len(order) - 1, _MOST_TRIALS).round().astype(int))]
+    vectors, residuals = vectors[rows], residuals[rows]
+    full = np.zeros(len(rows))
+    # From a fixed start, so that the fit depends on nothing but the data.
+    start = prior_mean(int(owners[-1]) + 1)
+    theta = fit_hyperparameters(start, vectors, owners, full, residuals)
+    return ResourceGP(theta, owners, vectors, full, residuals)
 
 
 def prior_weight(expected: NDArray[np.float64], scores: NDArray[np.float64]) -> float:
-    """Return the weight of the prior, from how often it orders two ended trials correctly.
+    """Return the weight of the prior, from how it orders pairs of ended trials.
 
     Parameters
     ----------
@@ -106,14 +66,27 @@ def prior_weight(expected: NDArray[np.float64], scores: NDArray[np.float64]) -> 
     Returns
     -------
     float
-        From 0 to 1.
+        From -1 to 1. Negative if the prior orders more pairs wrongly than correctly: then what was
+        good earlier is bad now, which is worth as much to know.
 
     Notes
     -----
-    With C pairs in the right and D pairs in the wrong order among all P, the weight is
-    ``max(0, min(1, ((C - D) / P' ...``
+    A pair counts the more, the further apart the prior expects its trials. With the mean size d of
+    these differences, S is the sum of ``|difference| / d`` over the pairs in the right order, minus
+    that over the pairs in the wrong order; P is the number of all pairs. The weight is
+    ``(S + 6 t) / (P + 6) / t``, cut to [-1, 1], with t = 0.4. That is Kendall's tau divided by t,
+    the tau of a prior that is as good as usual, after 6 pairs in which it was so: as many as 4
+    trials have.
+
+    Examples
+    --------
+    >>> own = np.array([-1.0, 0.0, 1.0, 2.0, 3.0])
+    >>> prior_weight(own, own), prior_weight(-own, own), prior_weight(0 * own, own)
+    (1.0, -1.0, 0.375)
     """
-    a, b = np.triu_indices(len(scores), 1)
-    agreement = np.sign(expected[a] - expected[b]) * np.sign(scores[a] - scores[b])
-    skill = (agreement.sum() + 6 * 0.4) / (len(a) + 6)
-    return float(np.clip(skill / 0.4, 0, 1))
+    one, other = np.triu_indices(len(scores), 1)
+    differences = expected[one] - expected[other]
+    size = float(np.abs(differences).mean())
+    agreement = (differences * np.sign(scores[one] - scores[other])).sum() / size if size else 0.0
+    skill = (agreement + _PAIRS * _USUAL_TAU) / (len(one) + _PAIRS)
+    return float(np.clip(skill / _USUAL_TAU, -1, 1))

@@ -12,6 +12,9 @@ from numpy.random import Generator, SeedSequence
 from numpy.typing import NDArray
 
 from dasktune.errors import check, without_passwords
+from dasktune.search.gp.candidates import random_points
+from dasktune.search.gp.kernel_features import KernelFeatures
+from dasktune.search.gp.resource_gp import ResourceGP
 from dasktune.search.searcher import STOPPED_EARLY, EvaluatedPoint
 from dasktune.search.space_searcher import SpaceSearcher
 from dasktune.search.spaces.flat_space import FlatSpace
@@ -20,7 +23,7 @@ from dasktune.search.warm.config_features import ConfigFeatures
 from dasktune.search.warm.copula_prior import CopulaPrior, normal_scores, require_sklearn
 from dasktune.search.warm.own_trials import OwnTrials, Point
 from dasktune.search.warm.past_experiments import PastExperiment
-from dasktune.search.warm.prior_guard import LEAST_OWN_TRIALS, OwnModel, prior_weight
+from dasktune.search.warm.prior_guard import LEAST_OWN_TRIALS, fitted_process, prior_weight
 from dasktune.space.checks import as_int
 from dasktune.trial.metrics import Metric, Modes, lookup, number
 
@@ -169,6 +172,7 @@ class WarmStart(SpaceSearcher):
         super()._set_space(space, name)
         self._flat = FlatSpace(self._axes, "WarmStart", name)
         self._cube = UnitCube(self._flat.parameters)
+        self._kernel = KernelFeatures(self._flat.parameters)
 
     def _take_past(self) -> None:
         """Make a table of the full trials; raise errors of `past` before a trial runs."""
@@ -229,35 +233,28 @@ class WarmStart(SpaceSearcher):
 
     def _sample(self, rng: Generator) -> dict[str, Any]:
         """Return the best of some random configurations."""
-        candidates = [self._random_point(row) for row in rng.random((_CANDIDATES, len(self._cube.options)))]
-        configs = [config for config, _ in candidates]
+        points = self._kernel.without_inactive(random_points(self._cube.options, _CANDIDATES, rng))
+        configs = self._configs(points)
         prior = self._fitted_prior()
         draws = prior.predict(self._features.table(configs))
         if self.guard and len(self._own) >= LEAST_OWN_TRIALS:
-            weight, model = self._own_model(prior)
-            draws = weight * draws + model.draw([point for _, point in candidates], rng)
+            weight, process = self._own_process(prior)
+            draws = weight * draws + process.draw(self._kernel.vectors(points), np.zeros(len(points)), rng)
         else:
             draws += prior.deviation * rng.standard_normal(len(draws))
         return self._variants.fill_in(configs[int(np.argmin(draws))], rng)
 
-    def _random_point(self, row: NDArray[np.float64]) -> tuple[dict[str, Any], Point]:
-        """Return a configuration, as a value for each path, and its point in the unit cube."""
-        options = self._cube.options
-        values = self._cube.values(np.where(options > 0, np.floor(row * options), row).tolist())
-        existing: dict[str, float] = {}
-        for parameter in self._flat.parameters:
-            choice, option = parameter.condition or ("", 0)
-            if parameter.condition is None or existing.get(choice) == option:
-                existing[parameter.name] = values[parameter.name]
-        return self._flat.point(existing), self._cube.vector(existing)
-
-    def _own_model(self, prior: CopulaPrior) -> tuple[float, OwnModel]:
-        """Return the weight of the prior, and a model of what it does not explain."""
-        points, scores = self._own.points, self._own.scores()
-        tried = [self._flat.point(self._cube.values(part or 0.0 for part in point)) for point in points]
-        expected = prior.predict(self._features.table(tried))
+    def _own_process(self, prior: CopulaPrior) -> tuple[float, ResourceGP]:
+        """Return the weight of the prior, and a process of what it does not explain."""
+        points, scores = np.array(self._own.points, dtype=float), self._own.scores()
+        expected = prior.predict(self._features.table(self._configs(points)))
         weight = prior_weight(expected, scores)
-        return weight, OwnModel(points, scores - weight * expected, self._cube.options)
+        vectors = self._kernel.vectors(points)
+        return weight, fitted_process(vectors, self._kernel.owners, scores - weight * expected)
+
+    def _configs(self, points: NDArray[np.float64]) -> list[dict[str, Any]]:
+        """Return a value for each path of the space; NaN in a point is a missing parameter."""
+        return [self._flat.point(self._cube.values(row)) for row in np.nan_to_num(points).tolist()]
 
     def on_trial_complete(
         self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False

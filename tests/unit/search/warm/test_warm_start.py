@@ -19,7 +19,7 @@ from numpy.random import SeedSequence, default_rng
 from dasktune.errors import ConfigError
 from dasktune.search import STOPPED_EARLY, ConcurrencyLimiter, Repeater, WarmStart
 from dasktune.search.warm.copula_prior import CopulaPrior
-from dasktune.search.warm.prior_guard import OwnModel, prior_weight
+from dasktune.search.warm.prior_guard import fitted_process, prior_weight
 from dasktune.space import choice, loguniform, randn, uniform
 
 SPACE = {"x": uniform(0, 1), "y": uniform(0, 1)}
@@ -287,12 +287,20 @@ def test_a_prior_finds_its_own_error():
 def test_the_prior_counts_as_long_as_it_orders_trials_correctly():
     scores = np.arange(8.0)
     assert prior_weight(scores, scores) == 1
-    assert prior_weight(-scores, scores) == 0
-    assert prior_weight(np.zeros(8), scores) < 0.5
+    assert prior_weight(-scores, scores) == -1
+    noise = default_rng(0).standard_normal((50, 40))
+    weights = [prior_weight(row, np.arange(40.0)) for row in noise]
+    assert np.abs(np.mean(weights)) < 0.15
 
 
-def test_a_model_of_many_trials_uses_a_part_of_them():
+def test_a_pair_counts_the_more_the_further_apart_its_trials_are_expected():
+    scores = np.arange(4.0)
+    near, far = np.array([1.0, 0.9, 2.0, 3.0]), np.array([1.9, 0.0, 2.0, 3.0])
+    assert prior_weight(near, scores) > prior_weight(far, scores)
+
+
+def test_a_process_of_many_trials_uses_a_part_of_them():
     x = default_rng(0).random((200, 1))
-    model = OwnModel(x.tolist(), (x[:, 0] - 0.5) ** 2, np.array([0]))
-    drawn = model.draw([[0.0], [0.5], [1.0]], default_rng(1))
+    process = fitted_process(x, np.array([0]), 4 * (x[:, 0] - 0.5) ** 2)
+    drawn = process.draw(np.array([[0.0], [0.5], [1.0]]), np.zeros(3), default_rng(1))
     assert int(np.argmin(drawn)) == 1

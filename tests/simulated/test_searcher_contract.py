@@ -189,13 +189,15 @@ def warm_start(limited):
 
 class TestWarmStart(SearcherContract):
     points_to_evaluate = PRESETS
-    # The last ones have a model of their own results, which takes some hundredths of a second each.
-    num_samples = 12
+    # Each suggestion takes some hundredths of a second. The last ones have a model of own results.
+    num_samples = 8
 
     def make_searcher(self):
         return deepcopy(warm_start(limited=False))
 
 
+# The other class and the unit tests find nearly all bugs that this one does.
+@pytest.mark.slow
 class TestWarmStartWithALimitAndConditions(SearcherContract):
     metric, mode = "accuracy", "max"
     max_concurrent = 3

@@ -83,7 +83,9 @@ def test_experiments_with_other_spaces_are_taken():
 
 
 def test_without_a_guard_results_change_nothing():
-    found = [suggested(made(guard=False), 8, loss) for loss in (None, lambda config: config["x"])]
+    searcher = made(guard=False)
+    searcher._fitted_prior()
+    found = [suggested(deepcopy(searcher), 8, loss) for loss in (None, lambda config: config["x"])]
     assert found[0] == found[1]
 
 
@@ -124,9 +126,9 @@ def test_the_state_does_not_have_the_earlier_experiments_and_the_pickle_has():
 
 
 def test_presets_come_first_and_seeds_are_honoured():
-    searcher = made(points_to_evaluate=[{"x": 0.25}], seed=4)
-    assert searcher.suggest("a")["x"] == 0.25
-    assert suggested(made(seed=4), 2) == suggested(made(seed=4), 2) != suggested(made(seed=5), 2)
+    first = [made(points_to_evaluate=[{"x": 0.25}], seed=seed).suggest("a") for seed in (4, 4, 5)]
+    assert [config["x"] for config in first] == [0.25] * 3
+    assert first[0]["y"] == first[1]["y"] != first[2]["y"]
 
 
 def test_a_limit_counts_unfinished_trials_that_are_not_paused():
@@ -294,8 +296,10 @@ def test_the_prior_counts_as_long_as_it_orders_trials_correctly():
 
 
 def test_a_pair_counts_the_more_the_further_apart_its_trials_are_expected():
-    scores = np.arange(4.0)
-    near, far = np.array([1.0, 0.9, 2.0, 3.0]), np.array([1.9, 0.0, 2.0, 3.0])
+    scores = np.arange(6.0)
+    # In both, the first four are in the wrong order.
+    near = np.array([0.3, 0.2, 0.1, 0.0, 4.0, 5.0])
+    far = np.array([3.9, 2.0, 1.0, 0.0, 4.0, 5.0])
     assert prior_weight(near, scores) > prior_weight(far, scores)
 
 

@@ -18,6 +18,7 @@ from dasktune.search.repeater import Repeater
 from dasktune.search.search_algorithm import SearchAlgorithm, SearchSpec, Suggestion
 from dasktune.search.searcher import FINISHED, STOPPED_EARLY, Searcher
 from dasktune.search.searcher_adapter import SearchGenerator
+from dasktune.search.warm import WarmStart
 
 __all__ = [
     "FINISHED",
@@ -39,5 +40,6 @@ __all__ = [
     "Searcher",
     "Suggestion",
     "TuneBOHB",
+    "WarmStart",
     "create_searcher",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from dasktune.errors import check
@@ -179,6 +179,10 @@ class ConcurrencyLimiter(Searcher):
             del self._open[trial_id]
         for trial_id, (result, error) in held.items():
             self.searcher.on_trial_complete(trial_id, result, error)
+
+    def read_past(self, read: Callable[[str], Any]) -> None:
+        """Let the searcher read its earlier experiments."""
+        self.searcher.read_past(read)
 
     def learn_point(self, point: EvaluatedPoint) -> None:
         """Pass the point to the searcher."""

@@ -16,6 +16,7 @@ from dasktune.search.optuna import OptunaSearch
 from dasktune.search.quasi_random import QuasiRandomSearch
 from dasktune.search.search_algorithm import SearchAlgorithm
 from dasktune.search.searcher import Searcher
+from dasktune.search.warm import WarmStart
 
 __all__ = ["SEARCHERS", "create_searcher"]
 
@@ -30,6 +31,7 @@ SEARCHERS: Final[Mapping[str, Callable[..., Searcher | SearchAlgorithm]]] = {
     "hyperopt": HyperOptSearch,
     "bayesopt": BayesOptSearch,
     "ax": AxSearch,
+    "warm_start": WarmStart,
 }
 
 
@@ -40,8 +42,9 @@ def create_searcher(name: str, **kwargs: Any) -> Searcher | SearchAlgorithm:
     ----------
     name : str
         "random" (also "variant_generator") for random and grid search; "quasi_random"; "bohb";
-        "gp"; "optuna", "hyperopt", "bayesopt" or "ax", each of which needs its extra; or a searcher
-        that another package registers as an entry point of the group ``dasktune.searchers``.
+        "gp"; "warm_start", which needs the argument `past`; "optuna", "hyperopt", "bayesopt" or
+        "ax", each of which needs its extra; or a searcher that another package registers as an
+        entry point of the group ``dasktune.searchers``.
     **kwargs
         Arguments of the searcher's constructor.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from math import isnan
@@ -199,6 +199,10 @@ class Repeater(Searcher):
     def on_unpause(self, trial_id: str) -> None:
         """Notify the searcher if all unfinished repeats of the group were paused until now."""
         self._set_paused(trial_id, paused=False)
+
+    def read_past(self, read: Callable[[str], Any]) -> None:
+        """Let the searcher read its earlier experiments."""
+        self.searcher.read_past(read)
 
     def learn_point(self, point: EvaluatedPoint) -> None:
         """Pass the point to the searcher, without the index of its repeat."""

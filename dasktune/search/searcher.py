@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import isnan, nan
@@ -383,6 +383,19 @@ class Searcher(ABC):
                 pruned=trial.stopped_early and not failed,
                 intermediate_values=None if isinstance(given, list) else steps,
             )
+
+    def read_past(self, read: Callable[[str], Any]) -> None:  # noqa: B027
+        """Read the earlier experiments that the constructor got as paths.
+
+        The driver calls it before it stores the searcher, so that a restored search learns from
+        the same data.
+
+        Parameters
+        ----------
+        read : callable
+            Returns the experiment at a path or URL: an object with the attributes `trials`, the
+            results, `default_metric` and `default_mode`.
+        """
 
     def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:  # noqa: B027
         """Replace the answer that :meth:`suggest` has just returned by the recorded one.

@@ -10,6 +10,7 @@ from typing import Any
 from dasktune.callback import TrialStorage
 from dasktune.config import RunConfig, TuneConfig
 from dasktune.errors import ConfigError, StorageError, check
+from dasktune.results.earlier_experiments import read_earlier_experiments
 from dasktune.runner import StorePort, TrialRunner
 from dasktune.runner.build import build_callbacks, build_experiment
 from dasktune.runner.naming import Naming
@@ -126,6 +127,7 @@ def simulate(
         report_timeout_s=run_config.failure_config.report_timeout_s,
     )
     fixed = None if callable(resources) else as_placement_group(resources)
+    read_earlier_experiments(tune_config.search_alg)
     experiment = build_experiment(tune_config, run_config, param_space or {})
     executor.folder_of = lambda trial_id: experiment.trials[trial_id].folder
     trial_storage = _trial_storage(trainable, param_space or {})

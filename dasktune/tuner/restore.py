@@ -30,6 +30,7 @@ from dasktune.config.resume_config import ResumeConfig, ResumeType
 from dasktune.errors import StorageError, check
 from dasktune.experiment import ExperimentMachine
 from dasktune.registry import get_trainable
+from dasktune.results.earlier_experiments import read_earlier_experiments
 from dasktune.results.journal_trials import JournalHistories
 from dasktune.runner import TrialRunner
 from dasktune.runner.build import build_callbacks, build_experiment
@@ -366,6 +367,7 @@ def restore_experiment(
     tune = tune if tune_config is None else _checked(tune_config, tune)
     share = (None, None, None) if run_config is None else _new_share(experiment, run, run_config)
     run = run if run_config is None else with_score_order(run_config, tune)
+    read_earlier_experiments(tune.search_alg)
     setup = setup_of(tune, run, space)
     if tune_config is not None or run_config is not None:
         state, before = experiment.state_dict(rows=False), experiment.trials

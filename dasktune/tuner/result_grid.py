@@ -162,6 +162,16 @@ class ResultGrid(Sequence[Result]):
         return self._results[index]
 
     @property
+    def default_metric(self) -> Metric:
+        """The optimised metric; a list if there are several, None if it is not known."""
+        return self._goals[0]
+
+    @property
+    def default_mode(self) -> Modes:
+        """Whether lower or higher values are better; a list if `default_metric` is one."""
+        return self._goals[1]
+
+    @property
     def filesystem(self) -> Any:
         """The fsspec filesystem of `experiment_path`; None for a simulation."""
         return None if self._storage is None else self._storage.fs

@@ -21,6 +21,7 @@ from dasktune.errors import ConfigError, check
 from dasktune.experiment import ExperimentMachine
 from dasktune.progress import open_progress
 from dasktune.registry import get_trainable
+from dasktune.results.earlier_experiments import read_earlier_experiments
 from dasktune.runner import BackgroundThread, Environment, SystemClock, TrialRunner
 from dasktune.runner.build import (
     build_callbacks,
@@ -158,6 +159,7 @@ class Tuner:
         self._run_config = with_score_order(self._run_config, self._tune_config)
         warn_of_constants(self._param_space, self._tune_config)
         parts = self._tune_config, self._run_config, self._param_space
+        read_earlier_experiments(self._tune_config.search_alg)
         # Pickle the user's objects before the searcher and the scheduler change their state.
         self._setup = setup_of(*parts)
         # Raise errors of the space, the searcher or the scheduler here, before a cluster starts.

@@ -20,6 +20,7 @@ from dasktune.search import (
     SearchGenerator,
     SearchSpec,
     TuneBOHB,
+    WarmStart,
 )
 from dasktune.space import choice, grid_search, randn, uniform
 
@@ -42,9 +43,15 @@ def repeated(space=None, **arguments):
     return Repeater(TuneBOHB(space, **arguments), repeat=1, set_index=False)
 
 
+def warm(space=None, **arguments):
+    earlier = [({"x": number / 20, "z": number}, number % 7) for number in range(20)]
+    return WarmStart([earlier], space, **arguments)
+
+
 SEARCHERS = {
     "quasi-random": needing("scipy", QuasiRandomSearch),
     "bohb": TuneBOHB,
+    "warm-start": needing("sklearn", warm),
     "gp": needing("scipy", GaussianProcessSearch, n_initial_points=6),
     "optuna": needing("optuna", OptunaSearch),
     "hyperopt": needing("hyperopt", HyperOptSearch, n_initial_points=6),
@@ -133,9 +140,9 @@ def test_a_choice_of_one_is_no_obstacle_beside_something_to_search(name):
 @each
 @pytest.mark.parametrize("mode", ["min", "max"])
 def test_a_value_that_is_undefined_is_as_good_as_none(name, mode):
-    if name in ("bohb", "gp", "limiter", "repeater"):
+    if name in ("bohb", "gp", "limiter", "repeater", "warm-start"):
         # At its budget it is a bad one, and a failure is bad elsewhere; see their own tests.
-        pytest.skip("BOHB and the Gaussian process know when a trial came to nothing")
+        pytest.skip("BOHB, the Gaussian process and WarmStart know when a trial came to nothing")
 
     def lived(undefined, error):
         search, configs = set_up(SEARCHERS[name](), mode=mode), []

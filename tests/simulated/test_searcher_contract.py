@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from functools import lru_cache
 from importlib.util import find_spec
 
 import optuna
 import pytest
-from numpy.random import default_rng
+from numpy.random import SeedSequence, default_rng
 
 from dasktune.search import (
     FINISHED,
@@ -23,6 +25,7 @@ from dasktune.search import (
     Repeater,
     Searcher,
     TuneBOHB,
+    WarmStart,
 )
 from dasktune.space import choice, loguniform, randint, uniform
 from dasktune.testing import SearcherContract
@@ -159,6 +162,50 @@ class TestBOHBWithALimitAndConditions(SearcherContract):
         inner = {"beta": uniform(0, 1), "width": randint(1, 9)}
         space = {"lr": loguniform(1e-4, 1), "kind": choice(["plain", inner])}
         return TuneBOHB(space, max_concurrent=3)
+
+
+#: An earlier experiment with a narrower space and another activation.
+EARLIER = [
+    (
+        {"x": x, "model": {"lr": lr, "layers": 1 + index % 4, "activation": ("relu", "elu")[index % 2]}},
+        (x - 0.5) ** 2 + lr,
+    )
+    for index, (x, lr) in enumerate((default_rng(0).random((20, 2)) * [1, 0.1]).tolist())
+]
+
+
+@lru_cache
+def warm_start(limited):
+    """Return a searcher that has fitted its regression: its copies need not fit it again."""
+    if limited:
+        space = {"x": uniform(0, 1), "kind": choice(["plain", {"width": randint(1, 9)}])}
+        searcher = WarmStart([EARLIER], space, metric="accuracy", mode="max", max_concurrent=3)
+    else:
+        searcher = WarmStart([EARLIER], metric="loss", mode="min", points_to_evaluate=PRESETS)
+    searcher.set_search_properties(None, None, SearcherContract.space, seed=SeedSequence(0))
+    searcher._fitted_prior()
+    return searcher
+
+
+class TestWarmStart(SearcherContract):
+    points_to_evaluate = PRESETS
+    # Each suggestion takes some hundredths of a second. The last ones have a model of own results.
+    num_samples = 8
+
+    def make_searcher(self):
+        return deepcopy(warm_start(limited=False))
+
+
+# The other class and the unit tests find nearly all bugs that this one does.
+@pytest.mark.slow
+class TestWarmStartWithALimitAndConditions(SearcherContract):
+    metric, mode = "accuracy", "max"
+    max_concurrent = 3
+    space = OWN
+    num_samples = 12
+
+    def make_searcher(self):
+        return deepcopy(warm_start(limited=True))
 
 
 class TestGaussianProcess(SearcherContract):

@@ -23,6 +23,7 @@ from dasktune.search import (
     Repeater,
     SearchGenerator,
     TuneBOHB,
+    WarmStart,
 )
 from dasktune.search.search_algorithm import SearchSpec
 from dasktune.search.searcher import Searcher
@@ -49,11 +50,14 @@ def needing(module, make):
     return made
 
 
+EARLIER = [({"x": number / 20, "lr": 0.1, "k": number % 3}, number % 7) for number in range(20)]
+
 MAKERS = {
     "random": BasicVariantGenerator,
     "quasi-random": QuasiRandomSearch,
     "halton": lambda: QuasiRandomSearch(method="halton"),
     "bohb": TuneBOHB,
+    "warm-start": needing("sklearn", lambda: WarmStart([EARLIER])),
     "gp": needing("scipy", lambda: GaussianProcessSearch(n_initial_points=6)),
     "optuna": needing("optuna", OptunaSearch),
     "optuna-tpe": lambda: sampler("TPESampler", n_startup_trials=5),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 __all__ = ["ResourceGP", "expected_improvement", "fit_hyperparameters", "prior_mean"]
@@ -146,7 +147,7 @@ class ResourceGP:
 
         self._theta, self._owners = theta, owners
         self._vectors, self._u, self._z = vectors, u, z
-        covariance = self._covariance(vectors, u)
+        covariance = self._covariance(vectors, u, vectors, u)
         covariance[np.diag_indices(len(z))] += np.exp(theta[-1]) + _JITTER
         self._factor = cho_factor(covariance, lower=True)
         self._alpha = cho_solve(self._factor, z)
@@ -166,9 +167,35 @@ class ResourceGP:
         """
         from scipy.linalg import solve_triangular
 
-        between = self._covariance(vectors, u)
+        between = self._covariance(self._vectors, self._u, vectors, u)
         solved = solve_triangular(self._factor[0], between, lower=True)
         return between.T @ self._alpha, np.maximum(1 - (solved**2).sum(axis=0), 1e-9)
+
+    def draw(self, vectors: Array, u: Array, rng: Generator) -> Array:
+        """Draw the losses without noise at other configurations, all of them jointly.
+
+        Parameters
+        ----------
+        vectors : ndarray of shape (m, f)
+            The configurations.
+        u : ndarray of shape (m,)
+            The resources.
+        rng : Generator
+            The random generator.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            One draw, by equations 2.25, 2.26 and A.2 of the book.
+        """
+        from scipy.linalg import solve_triangular
+
+        between = self._covariance(self._vectors, self._u, vectors, u)
+        solved = solve_triangular(self._factor[0], between, lower=True)
+        covariance = self._covariance(vectors, u, vectors, u) - solved.T @ solved
+        covariance[np.diag_indices(len(u))] += _JITTER
+        drawn: Array = between.T @ self._alpha + np.linalg.cholesky(covariance) @ rng.standard_normal(len(u))
+        return drawn
 
     def believing(self, vectors: Array, u: Array) -> ResourceGP:
         """Return the process that has also observed its own means at pending configurations.
@@ -199,14 +226,14 @@ class ResourceGP:
             np.concatenate([self._z, means]),
         )
 
-    def _covariance(self, vectors: Array, u: Array) -> Array:
-        """Return the covariance of the observed and of other configurations, shape (n, m)."""
+    def _covariance(self, first: Array, u: Array, second: Array, v: Array) -> Array:
+        """Return the covariance of configurations `first` at resources u with `second` at v."""
         scales = np.exp(-self._theta[self._owners])
-        a, b = self._vectors * scales, vectors * scales
+        a, b = first * scales, second * scales
         squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None, :] - 2 * a @ b.T
         root, decay = _decay(np.maximum(squares, 0.0))
         share, length = _share(self._theta), np.exp(self._theta[-2])
-        fade = np.exp(-np.abs(self._u[:, None] - u[None, :]) / length)
+        fade = np.exp(-np.abs(u[:, None] - v[None, :]) / length)
         covariance: Array = (1 + root + root**2 / 3) * decay * (share + (1 - share) * fade)
         return covariance
 

@@ -18,12 +18,20 @@ from dasktune.search import (
     Repeater,
     Searcher,
     TuneBOHB,
+    WarmStart,
 )
 from dasktune.space import choice, grid_search, uniform
 
 SPACE = {"model": {"x": uniform(-1, 1), "kind": "mlp"}}
 GOAL = {"metric": "loss", "mode": "min"}
-NEEDS = {"gp": "scipy", "hyperopt": "hyperopt", "optuna": "optuna", "bayesopt": "bayes_opt"}
+EARLIER = [({"model": {"x": number / 10}}, number % 4) for number in range(10)]
+NEEDS = {
+    "gp": "scipy",
+    "warm-start": "sklearn",
+    "hyperopt": "hyperopt",
+    "optuna": "optuna",
+    "bayesopt": "bayes_opt",
+}
 
 
 class Counting(AskTell):
@@ -40,6 +48,7 @@ class Counting(AskTell):
 
 MAKERS = {
     "bohb": lambda space, **goal: TuneBOHB(space, seed=1, **goal),
+    "warm-start": lambda space, **goal: WarmStart([EARLIER], space, seed=1, **goal),
     "gp": lambda space, **goal: GaussianProcessSearch(space, seed=1, n_initial_points=2, **goal),
     "quasi-random": lambda space, **goal: QuasiRandomSearch(space, seed=1, **goal),
     "ask-tell": lambda space, **goal: AskTellSearch(Counting, space=space, seed=1, **goal),
@@ -47,7 +56,7 @@ MAKERS = {
     "hyperopt": lambda space, **goal: HyperOptSearch(space, random_state_seed=1, **goal),
     "bayesopt": lambda space, **goal: BayesOptSearch(space, random_state=1, **goal),
 }
-FAST = ["bohb", "gp", "quasi-random", "ask-tell", "optuna"]
+FAST = ["bohb", "gp", "warm-start", "quasi-random", "ask-tell", "optuna"]
 
 
 def made(kind, space=SPACE, **goal):
@@ -82,7 +91,7 @@ def test_a_searcher_without_a_space_names_what_is_missing(kind):
         made(kind, None).suggest("a")
 
 
-@pytest.mark.parametrize("kind", ["bohb", "gp", "ask-tell", "optuna"])
+@pytest.mark.parametrize("kind", ["bohb", "gp", "warm-start", "ask-tell", "optuna"])
 def test_a_searcher_without_a_metric_names_what_is_missing(kind):
     with pytest.raises(ConfigError, match="metric"):
         MAKERS[kind](SPACE).suggest("a")
@@ -191,7 +200,9 @@ def test_a_file_of_something_else_is_refused(text, tmp_path):
         QuasiRandomSearch(SPACE).restore(str(path))
 
 
-@pytest.mark.parametrize("cls", [TuneBOHB, QuasiRandomSearch, HyperOptSearch, BayesOptSearch, OptunaSearch])
+@pytest.mark.parametrize(
+    "cls", [TuneBOHB, WarmStart, QuasiRandomSearch, HyperOptSearch, BayesOptSearch, OptunaSearch]
+)
 def test_a_space_is_converted_to_what_the_constructor_takes(cls):
     space = {"lr": uniform(0, 1), "model": {"act": choice(["a"]), "depth": 3}, "data": "digits"}
     assert cls.convert_search_space(space) == {"lr": space["lr"], "model": {"act": space["model"]["act"]}}

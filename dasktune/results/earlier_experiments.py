@@ -1,0 +1,66 @@
+"""Earlier experiments that a searcher learns from, read from their directories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dasktune.results.journal_trials import load_trials, retention_of
+from dasktune.results.result import Result
+from dasktune.search import Searcher, SearchGenerator
+from dasktune.storage.experiment.experiment_store import ExperimentStore
+from dasktune.storage.fs.storage import Storage
+from dasktune.trial.metrics import Metric, Modes
+
+__all__ = ["EarlierExperiment", "read_earlier_experiments"]
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierExperiment:
+    """An experiment as :meth:`dasktune.search.Searcher.read_past` gets it.
+
+    Parameters
+    ----------
+    trials : sequence of Result
+        The results of its trials.
+    default_metric, default_mode : optional
+        What it optimised.
+    """
+
+    trials: Sequence[Result]
+    default_metric: Metric
+    default_mode: Modes
+
+
+def read_earlier_experiments(search_alg: object) -> None:
+    """Let a searcher read the experiments that it was given by their paths.
+
+    Call it before the searcher is stored, because a restored search must learn from the same data
+    even if those experiments have changed or are gone.
+
+    Parameters
+    ----------
+    search_alg : object
+        The value of ``TuneConfig(search_alg=...)``.
+
+    Raises
+    ------
+    StorageError
+        If there is no experiment at a path, or its journal is damaged.
+    """
+    searcher = search_alg.searcher if isinstance(search_alg, SearchGenerator) else search_alg
+    if isinstance(searcher, Searcher):
+        searcher.read_past(_read)
+
+
+def _read(path: str) -> Any:
+    storage = Storage(path, {})
+    store = ExperimentStore(storage)
+    spec = store.spec()
+    kept, base = retention_of(storage), storage.url.rstrip("/")
+    results = [
+        Result.from_trial(trial, f"{base}/trials/{trial.folder}", store.checkpoints.load, kept, storage)
+        for trial in load_trials(storage)
+    ]
+    return EarlierExperiment(results, spec.get("metric"), spec.get("mode"))

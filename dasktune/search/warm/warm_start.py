@@ -1,0 +1,355 @@
+"""`WarmStart`, the searcher that learns from earlier experiments."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from math import inf, isfinite
+from typing import Any, Final
+
+import numpy as np
+from numpy.random import Generator, SeedSequence
+from numpy.typing import NDArray
+
+from dasktune.errors import check, without_passwords
+from dasktune.search.gp.candidates import random_points
+from dasktune.search.gp.kernel_features import KernelFeatures
+from dasktune.search.gp.resource_gp import ResourceGP
+from dasktune.search.searcher import STOPPED_EARLY, EvaluatedPoint
+from dasktune.search.space_searcher import SpaceSearcher
+from dasktune.search.spaces.flat_space import FlatSpace
+from dasktune.search.spaces.unit_cube import UnitCube
+from dasktune.search.warm.config_features import ConfigFeatures
+from dasktune.search.warm.copula_prior import CopulaPrior, normal_scores, require_sklearn
+from dasktune.search.warm.own_trials import OwnTrials, Point
+from dasktune.search.warm.past_experiments import PastExperiment
+from dasktune.search.warm.prior_guard import LEAST_OWN_TRIALS, fitted_process, prior_weight
+from dasktune.space.checks import as_int
+from dasktune.trial.metrics import Metric, Modes, lookup, number
+
+__all__ = ["WarmStart"]
+
+logger = logging.getLogger(__name__)
+
+#: Number of random configurations among which a suggestion is the best one.
+_CANDIDATES: Final = 300
+
+
+class WarmStart(SpaceSearcher):
+    """Suggest configurations that were good in earlier experiments. Needs scikit-learn.
+
+    The search spaces may differ: parameters are matched by their names. As soon as trials of the
+    new experiment have ended, their results decide how much the earlier ones count.
+
+    Parameters
+    ----------
+    past : sequence
+        The earlier experiments, at least one: paths or URLs, objects
+        :class:`~dasktune.ResultGrid` or :class:`~dasktune.ExperimentAnalysis`, lists of
+        :class:`~dasktune.Result`, or lists of pairs ``(config, value)``. If the metric had another
+        name there, a pair of the experiment and that name. A path is read once, when a `Tuner` is
+        created; nothing in it is unpickled. An experiment needs at least 10 full trials.
+    space : mapping, optional
+        The search space; by default the experiment's ``param_space``.
+    method : {"copula"}, default="copula"
+        How earlier experiments are combined; see the notes.
+    guard : bool, default=True
+        Whether results of the new experiment reduce the weight of the earlier ones.
+    metric : str, optional
+        The metric to optimise. By default the experiment's.
+    mode : {"min", "max"}, optional
+        Whether to minimise or maximise; the same as in the earlier experiments. By default the
+        experiment's.
+    points_to_evaluate : sequence of mapping, optional
+        Complete or partial configurations that are suggested before all others. Missing values are
+        drawn at random.
+    seed : int, optional
+        The seed of all randomness; by default the experiment's.
+    max_concurrent : int, default=0
+        The largest number of unfinished trials, not counting trials paused at a rung; 0 for no
+        limit.
+
+    Raises
+    ------
+    ConfigError
+        If an argument is invalid, an experiment of `past` has fewer than 10 full trials or
+        optimised the metric in the other direction, no parameter of the space occurs in any of
+        them, the space has a grid, a domain without bounds, or no domain, or scikit-learn is
+        missing.
+
+    Notes
+    -----
+    A *full* trial is one whose code returned, or that reported as often as the longest of the
+    others; trials that failed or that a scheduler stopped early are left out. Within each
+    experiment, the last values of the n full trials become normal scores
+    ``z = Phi^-1((rank + 1/2) / n)``, so that experiments are comparable whatever their values are.
+    One regression, gradient boosting with 80 trees, predicts z from the configuration for all
+    experiments together [1]_. Missing parameters are missing values. A suggestion is the smallest
+    of 300 random draws: ``m(x) + s e`` with the prediction m(x) for a random configuration, the
+    standard deviation s of the regression's errors on held-out trials, and a standard normal e
+    (Thompson sampling).
+
+    With `guard`, and as soon as 4 trials of the new experiment have ended, their own normal scores
+    are modelled by a Gaussian process, see
+    :func:`~dasktune.search.warm.prior_guard.prior_weight`. A trial that was stopped early counts
+    as worse than all that were trained longer, a failed one as the worst.
+
+    The same results give the same suggestions, in whatever order they arrived, also after a
+    restore. With another version of scikit-learn or another linear algebra library they may differ.
+
+    References
+    ----------
+    .. [1] Salinas, Shen and Perrone, "A Quantile-based Approach for Hyperparameter Transfer
+       Learning", ICML 2020, arXiv:1909.13595.
+
+    Examples
+    --------
+    >>> from dasktune.space import uniform
+    >>> earlier = [({"x": x / 20}, (x / 20 - 0.7) ** 2) for x in range(20)]
+    >>> search = WarmStart([earlier], {"x": uniform(0, 1)}, metric="loss", mode="min", seed=0)
+    >>> first = [search.suggest(f"t{number}")["x"] for number in range(20)]
+    >>> sum(0.5 < x < 0.9 for x in first) > 12
+    True
+    """
+
+    def __init__(
+        self,
+        past: Sequence[Any],
+        space: Mapping[str, Any] | None = None,
+        *,
+        method: str = "copula",
+        guard: bool = True,
+        metric: Metric = None,
+        mode: Modes = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        seed: int | None = None,
+        max_concurrent: int = 0,
+    ) -> None:
+        require_sklearn()
+        is_list = isinstance(past, list | tuple) and len(past) > 0
+        hint = "A single experiment is a list of one."
+        check(is_list, "past", "a list of at least one experiment", past, hint)
+        check(method == "copula", "method", "'copula'", method)
+        check(isinstance(guard, bool), "guard", "True or False", guard)
+        self.method = method
+        self.guard = guard
+        self.max_concurrent = as_int("max_concurrent", max_concurrent, least=0)
+        #: The earlier experiments; a path with its metric until it is read.
+        self._past = [_given(one, f"past[{index}]") for index, one in enumerate(past)]
+        self._open: dict[str, tuple[int, Point] | None] = {}
+        self._paused: dict[str, None] = {}
+        self._own = OwnTrials()
+        #: Evaluated points that were added before the space was set.
+        self._untold: list[EvaluatedPoint] = []
+        #: The arguments of `CopulaPrior`, from all full trials.
+        self._evidence: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]] | None = None
+        #: The regression, which is fitted before the first suggestion and is no state.
+        self._prior: CopulaPrior | None = None
+        super().__init__(space, metric=metric, mode=mode, points_to_evaluate=points_to_evaluate, seed=seed)
+
+    def read_past(self, read: Callable[[str], Any]) -> None:
+        """Read the earlier experiments that were given by their paths.
+
+        Parameters
+        ----------
+        read : callable
+            Returns the experiment at a path or URL, as one of the objects that `past` may hold.
+        """
+        self._past = [one if isinstance(one, PastExperiment) else _read(read, *one) for one in self._past]
+
+    def _start(self, seed: SeedSequence | None) -> None:
+        self._take_past()
+        super()._start(seed)
+        untold, self._untold = self._untold, []
+        for point in untold:
+            self._learn(point)
+
+    def _abandon_open_trials(self) -> None:
+        self._open.clear()
+        self._paused.clear()
+
+    def _set_space(self, space: Mapping[str, Any], name: str) -> None:
+        super()._set_space(space, name)
+        self._flat = FlatSpace(self._axes, "WarmStart", name)
+        self._cube = UnitCube(self._flat.parameters)
+        self._kernel = KernelFeatures(self._flat.parameters)
+
+    def _take_past(self) -> None:
+        """Make a table of the full trials; raise errors of `past` before a trial runs."""
+        configs: list[Mapping[str, Any]] = []
+        scores, size = [], 0
+        for one in self._past:
+            hint = "A Tuner reads paths. Without one, give ExperimentAnalysis(path)."
+            check(isinstance(one, PastExperiment), "past", "read before suggest()", one, hint)
+            assert isinstance(one, PastExperiment)
+            found, losses = one.full_trials(str(self.metric), str(self.mode))
+            configs += found
+            scores.append(normal_scores(losses))
+            size += len(one.trials)
+        self._features = ConfigFeatures(self._axes, configs)
+        table = self._features.table(configs)
+        rule = "experiments with at least one parameter of the search space"
+        check(table.shape[1] > 0, "past", rule, sorted(configs[0]))
+        evidence = table, np.concatenate(scores), self._features.is_category
+        if self._evidence is None or not all(map(_equal, evidence, self._evidence)):
+            # A second experiment with the same searcher mostly has the same space.
+            self._evidence, self._prior = evidence, None
+        logger.info(
+            "learning from %d full trials of %d experiments; trials left out: %d",
+            len(configs),
+            len(self._past),
+            size - len(configs),
+        )
+
+    def _fitted_prior(self) -> CopulaPrior:
+        if self._prior is None:
+            assert self._evidence is not None
+            self._prior = CopulaPrior(*self._evidence)
+        return self._prior
+
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        """Set the limit, and return True: the searcher limits itself."""
+        self.max_concurrent = max_concurrent
+        return True
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        """Return the next preset, or the best of some random configurations."""
+        self._start_without_experiment()
+        if self.max_concurrent and len(self._open) - len(self._paused) >= self.max_concurrent:
+            return None
+        rng = self._next_rng()
+        config = self._next_preset(rng) or self._sample(rng)
+        self._open[trial_id] = self._opened(self._count, config)
+        self._count += 1
+        return self._searched_part(config)
+
+    def _opened(self, number: int, config: Mapping[str, Any]) -> tuple[int, Point] | None:
+        point = self._point(config)
+        return None if point is None else (number, point)
+
+    def _point(self, config: Mapping[str, Any]) -> Point | None:
+        values = self._flat.values(self._variants.domain_values(config))
+        return None if values is None else self._cube.vector(values)
+
+    def _sample(self, rng: Generator) -> dict[str, Any]:
+        """Return the best of some random configurations."""
+        points = self._kernel.without_inactive(random_points(self._cube.options, _CANDIDATES, rng))
+        configs = self._configs(points)
+        prior = self._fitted_prior()
+        draws = prior.predict(self._features.table(configs))
+        if self.guard and len(self._own) >= LEAST_OWN_TRIALS:
+            weight, process = self._own_process(prior)
+            draws = weight * draws + process.draw(self._kernel.vectors(points), np.zeros(len(points)), rng)
+        else:
+            draws += prior.deviation * rng.standard_normal(len(draws))
+        return self._variants.fill_in(configs[int(np.argmin(draws))], rng)
+
+    def _own_process(self, prior: CopulaPrior) -> tuple[float, ResourceGP]:
+        """Return the weight of the prior, and a process of what it does not explain."""
+        points, scores = np.array(self._own.points, dtype=float), self._own.scores()
+        expected = prior.predict(self._features.table(self._configs(points)))
+        weight = prior_weight(expected, scores)
+        vectors = self._kernel.vectors(points)
+        return weight, fitted_process(vectors, self._kernel.owners, scores - weight * expected)
+
+    def _configs(self, points: NDArray[np.float64]) -> list[dict[str, Any]]:
+        """Return a value for each path of the space; NaN in a point is a missing parameter."""
+        return [self._flat.point(self._cube.values(row)) for row in np.nan_to_num(points).tolist()]
+
+    def on_trial_complete(
+        self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Record the trial's last result or its failure."""
+        self._paused.pop(trial_id, None)
+        opened = self._open.pop(trial_id, None)
+        if opened is None or (result is None and not error):
+            return
+        trial_number, point = opened
+        is_cut = not error and result is not None and bool(result.get(STOPPED_EARLY))
+        length = (number(lookup(result or {}, "training_iteration")) or 0.0) if is_cut else inf
+        loss = inf if error or result is None else self._loss(lookup(result, str(self.metric)))
+        self._own.add(trial_number, point, loss=loss, length=length)
+
+    def on_pause(self, trial_id: str) -> None:
+        """Exclude the trial from the limit until it resumes."""
+        if trial_id in self._open:
+            self._paused[trial_id] = None
+
+    def on_unpause(self, trial_id: str) -> None:
+        """Count the trial towards the limit again."""
+        self._paused.pop(trial_id, None)
+
+    def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
+        """Replace the trial's configuration, or remove the trial if `config` is None."""
+        opened = self._open.pop(trial_id, None)
+        self._paused.pop(trial_id, None)
+        if config is not None:
+            trial_number = self._count - 1 if opened is None else opened[0]
+            self._open[trial_id] = self._opened(trial_number, config)
+
+    def _loss(self, value: Any) -> float:
+        real = number(value)
+        if real is None or not isfinite(real):
+            return inf
+        return -real if self.mode == "max" else real
+
+    def learn_point(self, point: EvaluatedPoint) -> None:
+        """Learn from a configuration as from an ended trial of the new experiment.
+
+        Raises
+        ------
+        ConfigError
+            If the configuration is not a point of the space; give trials of other spaces as `past`.
+            If the space is not set yet, :meth:`set_search_properties` raises it.
+        """
+        if self._entropy:
+            self._learn(point)
+        else:
+            self._untold.append(point)
+
+    def _learn(self, evaluated: EvaluatedPoint) -> None:
+        point = self._point(evaluated.parameters)
+        hint = "Give trials of other search spaces as WarmStart(past=[...])."
+        rule = "a point of the search space"
+        check(point is not None, "parameters", rule, dict(evaluated.parameters), hint)
+        assert point is not None
+        loss = inf if evaluated.error else self._loss(evaluated.value)
+        length = float(len(evaluated.intermediate_values)) if evaluated.pruned else inf
+        self._own.add_evaluated(point, loss=loss, length=length)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the unfinished and the ended trials, without the earlier experiments."""
+        return {
+            "count": self._count,
+            "entropy": list(self._entropy),
+            "open": {name: list(one) if one else None for name, one in self._open.items()},
+            "paused": list(self._paused),
+            "own": self._own.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state that :meth:`state_dict` returned."""
+        self._count, self._entropy = state["count"], list(state["entropy"])
+        self._open = {
+            name: None if opened is None else (opened[0], opened[1]) for name, opened in state["open"].items()
+        }
+        self._paused = dict.fromkeys(state["paused"])
+        self._own.load_state_dict(state["own"])
+
+
+def _equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    return np.array_equal(one, other, equal_nan=True)
+
+
+def _read(read: Callable[[str], Any], path: str, metric: str | None) -> PastExperiment:
+    return PastExperiment.of(read(path), without_passwords(path), metric)
+
+
+def _given(past: Any, name: str) -> PastExperiment | tuple[str, str | None]:
+    """Return the plain data of an earlier experiment, or its path with the metric's name there."""
+    metric = None
+    if isinstance(past, tuple) and len(past) == 2 and isinstance(past[1], str):
+        past, metric = past
+    if isinstance(past, str) or hasattr(past, "__fspath__"):
+        return str(past), metric
+    return PastExperiment.of(past, name, metric)

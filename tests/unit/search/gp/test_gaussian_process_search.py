@@ -318,6 +318,9 @@ def test_losses_that_are_never_negative_are_compared_by_their_logarithms():
     expected = scaled(np.log([0.005, 0.01, 0.1, 1.0]))
     assert table.losses == pytest.approx(np.array([*expected, expected.max()]))
     assert filled([(1, 0.0)], [(1, 0.0)]).table().losses.tolist() == [0, 0]
+    # Half of the smallest float is 0, which has no logarithm.
+    least, most = filled([(1, 0.0)], [(1, 5e-324)], [(1, 1.0)]).table().losses[[0, 2]]
+    assert least < most
 
 
 def test_equal_losses_and_failures_are_standardised_too():

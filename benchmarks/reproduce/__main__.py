@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks.reproduce import brackets, correlations, fronts, networks, stragglers, table, toys
+from benchmarks.reproduce import (
+    brackets,
+    correlations,
+    fronts,
+    median,
+    networks,
+    stragglers,
+    table,
+    toys,
+)
 
 _MODULES = {
     "brackets": brackets,
@@ -14,6 +23,7 @@ _MODULES = {
     "toys": toys,
     "networks": networks,
     "correlations": correlations,
+    "median": median,
 }
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 import dasktune as tune
 from benchmarks._report import spread, table
 from benchmarks.reproduce._result_store import ResultStore
-from benchmarks.reproduce.curves import EPOCHS, load
+from benchmarks.reproduce.curves import EPOCHS, load, set_names
 from dasktune.schedulers import (
     ASHAScheduler,
     MedianStoppingRule,
@@ -38,17 +38,7 @@ from dasktune.testing.problems import PROBLEMS
 __all__ = ["RULES", "SETS"]
 
 #: The recorded sets, and a synthetic one.
-SETS = (
-    "digits",
-    "breast_cancer",
-    "lightgbm_breast_cancer",
-    "lightgbm_wine",
-    "lightgbm_diabetes",
-    "lightgbm_friedman1",
-    "lightgbm_clf20",
-    "lightgbm_digits",
-    "crossing",
-)
+SETS = (*set_names(), "crossing")
 
 _TRIALS, _SLOTS = 100, 4
 

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 import dasktune as tune
 from benchmarks._measure import machine
 from benchmarks._report import table
-from benchmarks.reproduce.curves import EPOCHS, load
+from benchmarks.reproduce.curves import EPOCHS, load, set_names
 from benchmarks.search_quality.figures import p_value
 from dasktune.schedulers import PromotingASHAScheduler
 from dasktune.search import FINISHED, GaussianProcessSearch, Searcher, TuneBOHB
@@ -51,17 +51,7 @@ _ETA, _SLOTS = 3, 4
 MOMENTS = (5, 10, 20)
 
 #: The synthetic problems and the recorded sets.
-PROBLEM_NAMES = (
-    *PROBLEMS,
-    "digits",
-    "breast_cancer",
-    "lightgbm_breast_cancer",
-    "lightgbm_wine",
-    "lightgbm_diabetes",
-    "lightgbm_friedman1",
-    "lightgbm_clf20",
-    "lightgbm_digits",
-)
+PROBLEM_NAMES = (*PROBLEMS, *set_names())
 
 
 class _Random(Searcher):

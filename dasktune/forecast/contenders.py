@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from typing import Final
+from inspect import signature
+from typing import Any, Final
 
 from dasktune.errors import ConfigError, check
-from dasktune.schedulers.create import create_scheduler
+from dasktune.schedulers.create import SCHEDULERS, create_scheduler
 from dasktune.schedulers.fifo import FIFOScheduler
 from dasktune.schedulers.halving_family.asha import ASHAScheduler
 from dasktune.schedulers.halving_family.hyperband import HyperBandScheduler
@@ -17,10 +18,13 @@ from dasktune.schedulers.rungs import rung_budgets
 from dasktune.schedulers.trial_scheduler import TrialScheduler
 from dasktune.trial.result_keys import TRAINING_ITERATION
 
-__all__ = ["FULL_TRAINING", "Schedulers", "contenders"]
+__all__ = ["FULL_TRAINING", "Contender", "Schedulers", "arguments_note", "contenders"]
 
-#: What `whatif` accepts: schedulers or their names, with labels or without.
-Schedulers = Mapping[str, TrialScheduler | str] | Iterable[TrialScheduler | str]
+#: A scheduler, its name, or its name and arguments.
+Contender = TrialScheduler | str | tuple[str, Mapping[str, Any]]
+
+#: What `whatif` accepts: contenders with labels or without.
+Schedulers = Mapping[str, Contender] | Iterable[Contender]
 
 #: The label of the replay in which no trial is stopped.
 FULL_TRAINING: Final = "FIFOScheduler"
@@ -28,7 +32,9 @@ FULL_TRAINING: Final = "FIFOScheduler"
 _ETA: Final = 3
 
 #: Names of schedulers that have no `max_t`.
-_WITHOUT_MAX_T: Final = frozenset({"fifo", "median_stopping_rule", "medianstopping"})
+_WITHOUT_MAX_T: Final = frozenset(
+    name for name, make in SCHEDULERS.items() if "max_t" not in signature(make).parameters
+)
 
 
 def contenders(given: Schedulers | None, max_t: int) -> dict[str, TrialScheduler]:
@@ -37,11 +43,12 @@ def contenders(given: Schedulers | None, max_t: int) -> dict[str, TrialScheduler
     Parameters
     ----------
     given : mapping, iterable or None
-        Schedulers or their names, with labels as the keys of a mapping. By default ASHA, stopping
-        and promoting, with each ``grace_period`` of 1, 3, 9, ... below a third of `max_t`;
-        HyperBand; and the median stopping rule.
+        Schedulers, their names, or tuples of a name and arguments, with labels as the keys of a
+        mapping. By default ASHA, stopping and promoting, with each ``grace_period`` of 1, 3, 9, ...
+        below a third of `max_t`; HyperBand; and the median stopping rule.
     max_t : int
-        The highest ``training_iteration`` of the curves.
+        The highest ``training_iteration`` of the curves; the default `max_t` of a scheduler that is
+        given by its name.
 
     Raises
     ------
@@ -52,6 +59,8 @@ def contenders(given: Schedulers | None, max_t: int) -> dict[str, TrialScheduler
     --------
     >>> list(contenders(["asha"], 9))
     ['FIFOScheduler', 'asha']
+    >>> contenders([("asha", {"grace_period": 3})], 9)["asha"].max_t
+    9
     """
     chosen = _default(max_t) if given is None else _labelled(given)
     made = {label: _scheduler(one, max_t) for label, one in chosen.items()}
@@ -60,11 +69,25 @@ def contenders(given: Schedulers | None, max_t: int) -> dict[str, TrialScheduler
     return {FULL_TRAINING: FIFOScheduler(), **made}
 
 
-def _default(max_t: int) -> dict[str, TrialScheduler | str]:
+def arguments_note(max_t: int) -> str:
+    """Return the arguments of the default schedulers that their labels leave out, as a sentence.
+
+    Parameters
+    ----------
+    max_t : int
+        The highest ``training_iteration`` of the curves.
+    """
+    return (
+        f"ASHA and HyperBand were replayed with max_t={max_t} and reduction_factor={_ETA}, "
+        f"MedianStoppingRule with time_attr={TRAINING_ITERATION!r}: give these arguments, too."
+    )
+
+
+def _default(max_t: int) -> dict[str, Contender]:
     graces = [int(budget) for budget in rung_budgets(1, max_t, _ETA) if budget < max_t] or [1]
     # After a ninth of the training there is little left to save.
     graces = [grace for grace in graces if grace * _ETA < max_t] or graces[:1]
-    found: dict[str, TrialScheduler | str] = {}
+    found: dict[str, Contender] = {}
     for kind in (PromotingASHAScheduler, ASHAScheduler):
         for grace in graces:
             label = f"{_name(kind)}(grace_period={grace})"
@@ -76,20 +99,28 @@ def _default(max_t: int) -> dict[str, TrialScheduler | str]:
     return found
 
 
-def _labelled(given: Schedulers) -> dict[str, TrialScheduler | str]:
+def _labelled(given: Schedulers) -> dict[str, Contender]:
     if isinstance(given, Mapping):
         return dict(given)
     if isinstance(given, str | TrialScheduler):
         given = [given]
-    found: dict[str, TrialScheduler | str] = {}
+    found: dict[str, Contender] = {}
     for one in given:
-        name = one if isinstance(one, str) else _name(type(one))
+        name = _name_of(one)
         label, number = name, 1
         while label in found:
             number += 1
             label = f"{name} {number}"
         found[label] = one
     return found
+
+
+def _name_of(given: object) -> str:
+    match given:
+        case str(name) | (str(name), _):
+            return name
+        case _:
+            return _name(type(given))
 
 
 def _name(kind: type) -> str:
@@ -100,6 +131,13 @@ def _name(kind: type) -> str:
 def _scheduler(given: object, max_t: int) -> TrialScheduler:
     if isinstance(given, TrialScheduler):
         return deepcopy(given)  # it gets the experiment's metric and mode
-    if not isinstance(given, str):
-        raise ConfigError(f"schedulers must be trial schedulers or their names, got {given!r}")
-    return create_scheduler(given, **({} if given in _WITHOUT_MAX_T else {"max_t": max_t}))
+    match given:
+        case str(name):
+            arguments: Mapping[str, Any] = {}
+        case str(name), Mapping() as arguments:
+            pass
+        case _:
+            rule = "trial schedulers, their names, or tuples of a name and arguments"
+            raise ConfigError(f"schedulers must be {rule}, got {given!r}")
+    defaults = {} if name in _WITHOUT_MAX_T else {"max_t": max_t}
+    return create_scheduler(name, **{**defaults, **arguments})

@@ -13,14 +13,15 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.random import SeedSequence, default_rng
 
-from dasktune.errors import ConfigError
+from dasktune.errors import ConfigError, check
 from dasktune.forecast.curve_replay import CurveReplay
 from dasktune.forecast.full_curve import FullCurve
 from dasktune.forecast.recorded_trial import CurveSelection
+from dasktune.schedulers.metric_scheduler import MetricScheduler
 from dasktune.schedulers.trial_scheduler import TrialScheduler
 from dasktune.text.formatting import format_counts, plural
 from dasktune.text.text_table import html_table, table_text
-from dasktune.trial.metrics import Mode
+from dasktune.trial.metrics import Mode, lookup, number
 
 __all__ = ["Interval", "WhatIf", "WhatIfRow", "notes_of", "replay_all"]
 
@@ -321,8 +322,10 @@ def replay_all(
     Raises
     ------
     ConfigError
-        If a scheduler clones trials or changes their resources.
+        If a scheduler clones trials or changes their resources, or if its `time_attr` is in no
+        result.
     """
+    _check_time_attrs(curves, schedulers)
     samples = {label: _Samples() for label in schedulers}
     best = max(curve.best[-1] for curve in curves)
     scale = best - median(curve.best[-1] for curve in curves)
@@ -332,6 +335,8 @@ def replay_all(
         order = default_rng(of_order).permutation(len(curves))
         for label, scheduler in schedulers.items():
             own = deepcopy(scheduler)
+            if isinstance(own, MetricScheduler) and isinstance(scheduler, MetricScheduler):
+                own._warned = scheduler._warned  # Only the first replay warns.
             own.seed(of_scheduler)
             replay = CurveReplay(own, [curves[at] for at in order], workers)
             replay.run()
@@ -345,6 +350,15 @@ def replay_all(
             progress(done, total)
     full = next(iter(samples.values()))
     return tuple(_row(label, sample, full) for label, sample in samples.items())
+
+
+def _check_time_attrs(curves: Sequence[FullCurve], schedulers: Mapping[str, TrialScheduler]) -> None:
+    for label, scheduler in schedulers.items():
+        if isinstance(scheduler, MetricScheduler):
+            name = scheduler.time_attr
+            known = any(number(lookup(row, name)) is not None for curve in curves for row in curve.rows)
+            hint = "Without it the scheduler stops no trial."
+            check(known, f"time_attr of {label}", "a number that the trials report", name, hint)
 
 
 def _row(label: str, sample: _Samples, full: _Samples) -> WhatIfRow:

@@ -336,7 +336,8 @@ class MedianStoppingRule(MetricScheduler):
         if score is not None:
             record.best = score if record.best is None else max(record.best, score)
         if self._has_milestones or record.time < self.grace_period:
-            if score is not None and record.time >= self._first_mean:
+            # Not `record.time`: a trial without a checkpoint trains again from the start.
+            if score is not None and time >= self._first_mean:
                 record.add(score)
             if self._has_milestones:
                 self._pass_milestones(record)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from dasktune.errors import ConfigError, StorageError, check
-from dasktune.forecast.contenders import Schedulers, contenders
+from dasktune.forecast.contenders import Schedulers, arguments_note, contenders
 from dasktune.forecast.recorded_trial import RecordedTrial, busy_workers, select_full
 from dasktune.forecast.what_if import WhatIf, notes_of, replay_all
 from dasktune.results.journal_trials import load_trials
-from dasktune.results.result import Result, checked_mode
-from dasktune.space.checks import as_int
+from dasktune.results.result import Result, checked_mode, is_auto_filled
+from dasktune.space.checks import as_float, as_int
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.experiment.tuner_json import TunerFile
 from dasktune.storage.fs.storage import Storage
-from dasktune.trial.metrics import Metric, Mode, Modes, check_goals
+from dasktune.trial.metrics import Metric, Mode, Modes, check_goals, lookup
 from dasktune.trial.trial import Trial
 from dasktune.tuner.analysis import ExperimentAnalysis
 from dasktune.tuner.result_grid import ResultGrid
@@ -63,17 +63,19 @@ def whatif(
     experiment : str, path, ResultGrid or ExperimentAnalysis
         The experiment, or its directory or URL, of which nothing is executed or unpickled. At least
         20 of its trials must have full curves.
-    schedulers : mapping or iterable of TrialScheduler or str, optional
-        The schedulers to compare, or their names, which get `max_t`; with labels as the keys of a
-        mapping. By default `ASHAScheduler` and `PromotingASHAScheduler` with each ``grace_period``
-        of 1, 3, 9, ... below a third of `max_t`, `HyperBandScheduler`, all with
-        ``reduction_factor=3``, and `MedianStoppingRule`.
+    schedulers : mapping or iterable of TrialScheduler, str or tuple, optional
+        The schedulers to compare, their names, or tuples of a name and a dict of arguments. A
+        scheduler that is given by its name gets `max_t` by default. The keys of a mapping are the
+        labels of the rows. By default `ASHAScheduler` and `PromotingASHAScheduler` with each
+        ``grace_period`` of 1, 3, 9, ... below a third of `max_t`, `HyperBandScheduler`, all with
+        ``reduction_factor=3``, and `MedianStoppingRule` with ``time_attr="training_iteration"``.
     orders : int, default=200
         The number of random orders of the configurations, at least 20.
     seed : int, default=0
         The seed of the orders and of the schedulers' random draws, at least 0.
     workers : int, optional
-        The number of trials that run at a time; by default as many as in the experiment.
+        The number of trials that run at a time; by default as many as in the experiment, where a
+        paused trial counts, too.
     max_t : int, optional
         ``training_iteration`` up to which the curves are replayed; by default the highest one.
     min_kept : float, default=0.9
@@ -101,8 +103,8 @@ def whatif(
     ------
     ConfigError
         If fewer than 20 curves are full, a searcher has learned from results, trials are clones of
-        population based training, a scheduler would clone trials or change their resources, or an
-        argument is invalid.
+        population based training, a scheduler would clone trials or change their resources, no
+        trial reports the metric or a scheduler's `time_attr`, or an argument is invalid.
     StorageError
         If there is no experiment, or its journal is damaged.
 
@@ -130,11 +132,12 @@ def whatif(
     """
     orders, seed = as_int("orders", orders, least=20), as_int("seed", seed, least=0)
     limit = None if max_t is None else as_int("max_t", max_t, least=1)
-    check(0 < min_kept <= 1, "min_kept", "in (0, 1]", min_kept)
+    check(0 < as_float("min_kept", min_kept) <= 1, "min_kept", "in (0, 1]", min_kept)
     trials, goals, storage = _read(experiment, storage_options or {})
     goal = _goal(metric, mode, goals)
     if storage is not None and not ignore_searcher:
         _check_searcher(storage)
+    _check_reported(trials, goal[0])
     selection = select_full(trials, *goal, limit)
     if workers is None:
         workers = busy_workers(trials)
@@ -164,7 +167,7 @@ def whatif(
         workers=workers,
         censored=selection.censored,
         min_kept=min_kept,
-        notes=notes_of(selection),
+        notes=(*notes_of(selection), *([arguments_note(selection.max_t)] if schedulers is None else [])),
     )
 
 
@@ -220,12 +223,23 @@ def _goal(metric: str | None, mode: Mode | None, goals: tuple[Metric, Modes]) ->
     metric_or_metrics = metric or goals[0]
     if not isinstance(metric_or_metrics, str):
         hint = "" if goals[0] is None else f", one of {goals[0]}"
-        raise ConfigError(f"metric must be the name of a metric{hint}, got {metric_or_metrics!r}")
+        raise ConfigError(
+            f"metric must be the name of a metric{hint}, got {metric_or_metrics!r}. "
+            'Give both, for example metric="loss" and mode="min".'
+        )
     check_goals(metric_or_metrics, mode)
     given: Any = mode or goals[1]
     if isinstance(goals[0], list) and isinstance(given, list):
         given = dict(zip(goals[0], given, strict=True)).get(metric_or_metrics)
     return metric_or_metrics, checked_mode(given)
+
+
+def _check_reported(trials: Sequence[RecordedTrial], metric: str) -> None:
+    rows = [row for trial in trials for row in trial.rows]
+    if rows and all(lookup(row, metric) is None for row in rows):
+        own = sorted({name for row in rows for name in row if not is_auto_filled(name)})
+        hint = f"The trials report: {', '.join(own)}." if own else ""
+        check(False, "metric", "a metric that the trials report", metric, hint)
 
 
 def _check_searcher(storage: Storage) -> None:
@@ -239,8 +253,8 @@ def _check_searcher(storage: Storage) -> None:
         raise ConfigError(
             f"experiment must have random, quasi-random or grid search, got {searcher!r}, which learns "
             "from results: under another scheduler it would have suggested other configurations. "
-            "Replay an experiment with random search, or give ignore_searcher=True to replay these "
-            "configurations as if they had been drawn at random."
+            "Replay an experiment with random search, or give ignore_searcher=True (--ignore-searcher) to "
+            "replay these configurations as if they had been drawn at random."
         )
 
 

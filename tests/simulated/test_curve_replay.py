@@ -55,6 +55,10 @@ MAKERS = {
     "median, slices": lambda: MedianStoppingRule(
         time_attr="training_iteration", grace_period=1, min_samples_required=8, min_time_slice=2
     ),
+    "median at milestones": lambda: MedianStoppingRule(time_attr="training_iteration", check_at=[3, 9]),
+    "median at milestones, slices": lambda: MedianStoppingRule(
+        time_attr="training_iteration", grace_period=2, reduction_factor=2, min_samples_required=8
+    ),
     "function": lambda: FunctionScheduler(better_half),
 }
 

@@ -10,12 +10,14 @@ import pytest
 from numpy.random import default_rng
 
 import dasktune as tune
-from benchmarks.reproduce import quantised
+from benchmarks.reproduce import median, quantised
 from benchmarks.reproduce.curves import NAMES, load, load_configs, load_curves, set_names, set_path
 from benchmarks.reproduce.recipes import EPOCHS, FAMILIES, SEALED_SEED, SEEDS, SETS
 from benchmarks.reproduce.training import Networks
+from benchmarks.search_quality import full_trainings
 from dasktune.errors import ConfigError
 from dasktune.testing import simulate
+from dasktune.testing.problems import PROBLEMS
 
 OPEN = [name for name, recipe in SETS.items() if not recipe.sealed]
 SEALED = [name for name, recipe in SETS.items() if recipe.sealed]
@@ -206,6 +208,12 @@ def test_half_of_the_curves_are_sealed() -> None:
         sealed += recipe.rows * (SEEDS if recipe.sealed else 1)
     assert 0.45 < sealed / total < 0.75
     assert {SETS[name].data for name in OPEN} & {SETS[name].data for name in SEALED} == set()
+
+
+def test_the_benchmarks_of_methods_use_open_sets_that_exist() -> None:
+    known = {*set_names(), *PROBLEMS}
+    assert {*median.SETS, *full_trainings.PROBLEM_NAMES} == known
+    assert {*median.SETS} == {*set_names(), "crossing"}
 
 
 def test_an_unknown_set_is_named_and_the_first_tables_have_no_seal() -> None:

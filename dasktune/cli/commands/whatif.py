@@ -7,7 +7,7 @@ from typing import Final
 
 from dasktune.cli.arguments import add_experiment, add_format, add_storage_options, pairs, storage_of
 from dasktune.cli.output import terminal_width, write, write_csv, write_json
-from dasktune.schedulers import TrialScheduler, create_scheduler
+from dasktune.forecast.contenders import Contender
 from dasktune.tuner.scheduler_forecast import whatif
 
 __all__ = ["add_arguments", "run"]
@@ -20,7 +20,7 @@ trials must have reached the last iteration.
 Examples:
 
   dasktune whatif exp
-  dasktune whatif exp --scheduler asha --scheduler asha:max_t=81,grace_period=9
+  dasktune whatif exp --scheduler asha --scheduler asha:grace_period=9
 """
 
 
@@ -34,8 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME[:KEY=VALUE,...]",
         help=(
-            "a scheduler and its arguments; may be repeated (default: ASHA, stopping and promoting, "
-            "at several grace periods, HyperBand, and the median stopping rule)"
+            "a scheduler and its arguments, of which max_t is --max-t by default; may be repeated "
+            "(default: ASHA, stopping and promoting, at several grace periods, HyperBand, and the "
+            "median stopping rule)"
         ),
     )
     parser.add_argument(
@@ -113,6 +114,6 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _scheduler(text: str) -> TrialScheduler | str:
+def _scheduler(text: str) -> Contender:
     name, _, rest = text.partition(":")
-    return create_scheduler(name, **pairs("--scheduler", rest.split(","))) if rest else name
+    return name, pairs("--scheduler", rest.split(",") if rest else ())

@@ -77,8 +77,8 @@ class GaussianProcessSearch(SpaceSearcher):
     n_initial_points : int, default=10
         Suggestions are random until this number of configurations have a result. At least 1.
     max_observations : int, default=160
-        The largest number of results that the process is fitted to, at least 2. The time of a
-        suggestion grows with its third power.
+        The largest number of results that the process is fitted to, at least 2. The time of a fit
+        grows with its third power.
 
     Raises
     ------
@@ -110,6 +110,10 @@ class GaussianProcessSearch(SpaceSearcher):
     Candidates are 300 random configurations, 30 neighbours of each of the best 3, and 90 of the
     best candidate. If there are more than `max_observations` results, half of those in the model
     are from the highest rungs, the others random.
+
+    With the default `max_observations` and 6 parameters, a suggestion takes 7 ms of processor time
+    after 100 results and 16 ms after 1,000; with a fit, 12 and 67 ms (medians on 2026-11-26, one
+    thread of a shared virtual core). After 1,000 results there is a fit every 120 results.
 
     A parameter inside a choice exists only with its option: see
     :class:`~dasktune.search.gp.kernel_features.KernelFeatures`.
@@ -320,7 +324,7 @@ class GaussianProcessSearch(SpaceSearcher):
     def _record_last(self, opened: int, result: Mapping[str, Any]) -> None:
         loss = self._loss(result)
         if loss is None:
-            # A trial that never reported the metric came to nothing, as if it had failed.
+            # A trial that never reported the metric counts as failed.
             if not self._evidence.is_observed(opened):
                 self._evidence.fail(opened)
         elif result.get(STOPPED_EARLY):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import floor, inf, isfinite, log
+from math import floor, inf, isfinite, log, ulp
 from typing import Any, Final
 
 import numpy as np
@@ -262,7 +262,8 @@ def _as_json(value: float) -> float | None:
 def _smallest_positive(losses: Sequence[float]) -> float | None:
     """Return half the smallest positive loss; None if there is none, or if one is negative."""
     positive = [loss for loss in losses if 0 < loss < inf]
-    return min(positive) / 2 if positive and min(losses) >= 0 else None
+    # Half of the smallest number that a float can hold would be 0.
+    return max(min(positive) / 2, ulp(0.0)) if positive and min(losses) >= 0 else None
 
 
 def _standardised(losses: Sequence[float], least: float | None) -> NDArray[np.float64]:

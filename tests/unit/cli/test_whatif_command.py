@@ -63,6 +63,13 @@ def test_json_has_the_numbers(full, dasktune):
     assert found["censored"] == {}
 
 
+def test_a_scheduler_with_arguments_ends_with_the_curves_too(full, dasktune):
+    options = [f"--scheduler=hyperband{more}" for more in ("", ":reduction_factor=3", ":max_t=9")]
+    _, out, _ = dasktune("whatif", full, "--orders", "20", *options, "--format", "json")
+    one, *others = [{**row, "scheduler": ""} for row in json.loads(out)["rows"][1:]]
+    assert others == [one, one]
+
+
 def test_csv_has_the_intervals_as_columns(full, dasktune):
     _, out, _ = dasktune("whatif", full, "--orders", "20", "--scheduler", "asha", "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(out)))

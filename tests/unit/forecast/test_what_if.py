@@ -128,6 +128,33 @@ def test_schedulers_may_be_given_by_name_and_several_of_a_kind():
     assert contenders({"mine": "median_stopping_rule"}, 9)["mine"].time_attr == "time_total_s"
 
 
+def test_a_scheduler_by_name_has_the_end_of_the_curves_as_max_t_with_other_arguments_too():
+    found = contenders([("hyperband", {"reduction_factor": 4}), ("asha", {"max_t": 5})], 27)
+    assert list(found) == ["FIFOScheduler", "hyperband", "asha"]
+    assert (found["hyperband"].max_t, found["hyperband"].reduction_factor, found["asha"].max_t) == (27, 4, 5)
+    assert contenders({"mine": ("medianstopping", {"check_at": [3]})}, 9)["mine"].check_at == (3,)
+
+
+@pytest.mark.parametrize("given", [[3], [("asha",)], [("asha", 3)], [()], ("asha", {"max_t": 5})])
+def test_anything_else_is_no_scheduler(given):
+    with pytest.raises(ConfigError, match="schedulers must be trial schedulers, their names, or tuples"):
+        contenders(given, 9)
+
+
+def test_a_time_attr_that_no_trial_reports_is_refused():
+    with pytest.raises(ConfigError, match=r"time_attr of mine must be a number that .* got 'epoch'"):
+        replayed(curves(), {"mine": ASHAScheduler(max_t=9, time_attr="epoch")})
+
+
+def test_a_missing_metric_is_warned_of_once_in_all_orders(caplog):
+    some = curves()
+    del some[3].rows[0]["loss"]
+    replayed(some, ["asha"])
+    assert [record.message.split(" reports ")[1] for record in caplog.records] == [
+        "no number 'loss', which AsyncHyperBandScheduler needs; check its spelling"
+    ]
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

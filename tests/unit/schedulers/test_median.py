@@ -375,6 +375,13 @@ def test_a_mean_may_start_before_the_first_comparison():
     assert early.state_dict()["means"] == [[0.3, pytest.approx(0.4)]]
 
 
+def test_early_scores_of_a_trial_that_trains_again_from_the_start_do_not_count_either():
+    scheduler = at_rungs(mean_start=2)
+    for t, score in [(1, 0.1), (2, 0.5), (3, 0.5), (1, 0.1), (2, 0.5), (3, 0.5), (9, 0.5)]:
+        assert report(scheduler, 0, t, score) == Continue()
+    assert scheduler.state_dict()["means"] == [[0.5], [0.5]]
+
+
 def test_a_result_that_passes_several_milestones_counts_at_each_and_is_compared_at_the_last():
     scheduler = at_rungs()
     report(scheduler, 0, 10, 0.5)

@@ -140,8 +140,24 @@ def test_metric_and_mode_can_be_others(results):
     assert (found.metric, found.mode) == ("accuracy", "max")
     with pytest.raises(ConfigError, match="mode must be"):
         whatif(results, metric="accuracy", mode="best", workers=3)
-    with pytest.raises(ConfigError, match="without a finite other"):
+    with pytest.raises(ConfigError, match="mode must be 'min' or 'max', got None"):
+        whatif(experiment(metric=None, mode=None), metric="loss", workers=3)
+
+
+def test_a_metric_that_no_trial_reports_is_refused_with_those_that_are_reported(results):
+    message = r"metric must be a metric that the trials report, got 'other'\. .*: accuracy, loss\.$"
+    with pytest.raises(ConfigError, match=message):
         whatif(results, metric="other", workers=3)
+    with pytest.raises(ConfigError, match=r"got None\. Give both, for example metric="):
+        whatif(experiment(metric=None, mode=None), workers=3)
+
+
+def test_the_default_schedulers_come_with_the_arguments_that_their_labels_leave_out(results):
+    found = whatif(results, workers=3, orders=20)
+    assert "max_t=9 and reduction_factor=3, MedianStoppingRule with time_attr='training_iteration'" in str(
+        found
+    )
+    assert whatif(results, ["asha"], workers=3, orders=20).notes == ()
 
 
 @pytest.mark.parametrize(
@@ -153,6 +169,7 @@ def test_metric_and_mode_can_be_others(results):
         ({"max_t": 0}, "max_t must be"),
         ({"min_kept": 0}, "min_kept must be"),
         ({"min_kept": 1.1}, "min_kept must be"),
+        ({"min_kept": "most"}, "min_kept must be a number"),
     ],
 )
 def test_arguments_out_of_range_are_refused(results, options, message):

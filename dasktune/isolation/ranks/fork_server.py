@@ -12,7 +12,6 @@ import pickle
 import select
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +19,7 @@ from multiprocessing.connection import Connection, Pipe
 from multiprocessing.reduction import send_handle
 from typing import Any, Final
 
-from dasktune.isolation.process import start_interpreter
+from dasktune.isolation.process import import_path, start_interpreter
 from dasktune.isolation.ranks.fork_server_process import (
     Forked,
     ForkRank,
@@ -135,6 +134,7 @@ class ForkServer:
 
     def __init__(self, environment: Mapping[str, str], modules: Sequence[str]) -> None:
         self._lock = threading.Lock()
+        self._environment = dict(environment)
         #: The answer to the first request; None before it has come.
         self._preloaded: Preloaded | None = None
         self._is_lost = False
@@ -152,8 +152,10 @@ class ForkServer:
         except BaseException:
             self._link.close()
             raise
-        self._link.send(list(sys.path))
-        self._link.send(Preload(parent=os.getpid(), modules=tuple(modules)))
+        # If it has died already, the wait for its answer finds that.
+        with suppress(OSError):
+            self._link.send(import_path(environment))
+            self._link.send(Preload(parent=os.getpid(), modules=tuple(modules)))
 
     @property
     def pid(self) -> int:
@@ -208,7 +210,7 @@ class ForkServer:
         Parameters
         ----------
         variables : mapping
-            Environment variables in addition to those of the server.
+            Environment variables in addition to those of the server, or instead of them.
         link, crash_file : int
             Descriptors of this process that the rank gets: of its connection to the worker, and of
             the file for the tracebacks of crashes.
@@ -218,8 +220,11 @@ class ForkServer:
         ForkServerLost
             If the server has ended or does not answer.
         """
+        # Not the equal ones: a module may have changed them while it was imported, and in a fresh
+        # interpreter its change would stand.
+        own = {name: value for name, value in variables.items() if self._environment.get(name) != value}
         with self._lock:
-            answer = self._ask(ForkRank(variables=dict(variables)), link, crash_file)
+            answer = self._ask(ForkRank(variables=own), link, crash_file)
             assert isinstance(answer, Forked), answer
             if answer.error:
                 raise OSError(answer.error)

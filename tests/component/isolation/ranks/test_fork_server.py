@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +70,13 @@ def ready(servers: ForkServers, *modules: str, **more: str) -> ForkServer:
     return server
 
 
-def start(server: ForkServer, place: Path, function: Any, rank: int = 0) -> ChildProcess:
-    """Fork a rank that calls a function."""
-    variables = {"RANK": str(rank)}
-    process = ChildProcess(variables, start=lambda link, crash_file: server.fork(variables, link, crash_file))
+def start(server: ForkServer | None, place: Path, function: Any, rank: int = 0, **more: str) -> ChildProcess:
+    """Start a rank that calls a function: a fork of the server, or a fresh interpreter."""
+    variables = {"RANK": str(rank), "OMP_NUM_THREADS": "3", **more}
+    if server is None:
+        process = ChildProcess(variables, module="dasktune.isolation.ranks.rank_process")
+    else:
+        process = ChildProcess(variables, start=partial(server.fork, variables))
     payload = ChildPayload(
         code=cloudpickle.dumps({"trainable": _distributed(function)}),
         config=cloudpickle.dumps({"config": {"place": str(place)}}),
@@ -135,6 +139,36 @@ def test_ranks_are_forks_of_a_process_that_has_imported_the_modules(
         assert not one["is_blocked"]
     # Fresh processes draw different numbers, too.
     assert seen[0]["draw"] != seen[1]["draw"]
+
+
+#: A module that changes the environment, as some libraries do.
+CHANGES = """
+import os
+os.environ["OMP_NUM_THREADS"] = "1"
+"""
+
+
+def import_more(config: dict[str, Any]) -> None:
+    import other_module  # type: ignore[import-not-found]
+
+    seen = [other_module.place, os.environ["OMP_NUM_THREADS"], os.environ["RANK"]]
+    Path(config["place"], "seen").write_text(json.dumps(seen))
+
+
+@pytest.mark.parametrize("is_forked", [True, False])
+def test_a_rank_imports_from_its_own_pythonpath_and_keeps_what_modules_set(
+    servers: ForkServers, tmp_path: Path, is_forked: bool
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "changing_module.py").write_text(CHANGES)
+    (own / "other_module.py").write_text("import changing_module\nplace = __file__")
+    variables = {"PYTHONPATH": os.pathsep.join([str(own), os.environ.get("PYTHONPATH", "")])}
+    if is_forked:
+        ended(start(ready(servers, "changing_module", **variables), tmp_path, import_more, **variables))
+    else:
+        ended(start(None, tmp_path, import_more, **variables))
+    assert json.loads((tmp_path / "seen").read_text()) == [str(own / "other_module.py"), "1", "0"]
 
 
 def wait_for_ever(config: dict[str, Any]) -> None:

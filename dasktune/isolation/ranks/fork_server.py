@@ -322,23 +322,36 @@ class ForkServers:
         OSError
             If none can be started.
         """
-        key = tuple(sorted(environment.items())), tuple(modules)
-        with self._lock:
-            if self._is_closed:
-                raise OSError("the experiment has ended on this worker")
-            server = self._servers.get(key)
-            if server is None or not server.is_usable:
-                # Each holds the memory of what it has imported.
-                for old in [old for old, one in self._servers.items() if not one.users or old == key]:
-                    self._servers.pop(old).close()
-                server = self._servers[key] = ForkServer(environment, modules)
-            server.users += 1
-            return server
+        unused: list[ForkServer] = []
+        try:
+            with self._lock:
+                return self._acquire(environment, modules, unused)
+        finally:
+            # Not under the lock, for which a worker's event loop waits in `release`: a killed
+            # process that waits for a device or a disk ends late.
+            for one in unused:
+                one.close()
 
     def release(self, server: ForkServer) -> None:
         """End the use of a server, which is kept for the next trial."""
         with self._lock:
             server.users -= 1
+
+    def _acquire(
+        self, environment: Mapping[str, str], modules: Sequence[str], unused: list[ForkServer]
+    ) -> ForkServer:
+        """Return the server, and add those to `unused` that are to be closed; under the lock."""
+        if self._is_closed:
+            raise OSError("the experiment has ended on this worker")
+        key = tuple(sorted(environment.items())), tuple(modules)
+        server = self._servers.get(key)
+        if server is None or not server.is_usable:
+            # Each holds the memory of what it has imported.
+            old = [one for one, held in self._servers.items() if not held.users or one == key]
+            unused += map(self._servers.pop, old)
+            server = self._servers[key] = ForkServer(environment, modules)
+        server.users += 1
+        return server
 
     def close(self) -> None:
         """Kill all servers, and with them what is left of their ranks."""

@@ -70,9 +70,12 @@ def ready(servers: ForkServers, *modules: str, **more: str) -> ForkServer:
     return server
 
 
-def start(server: ForkServer | None, place: Path, function: Any, rank: int = 0, **more: str) -> ChildProcess:
+def start(
+    server: ForkServer | None, place: Path, function: Any, rank: int = 0, pythonpath: str | None = None
+) -> ChildProcess:
     """Start a rank that calls a function: a fork of the server, or a fresh interpreter."""
-    variables = {"RANK": str(rank), "OMP_NUM_THREADS": "3", **more}
+    own = {} if pythonpath is None else {"PYTHONPATH": pythonpath}
+    variables = {"RANK": str(rank), "OMP_NUM_THREADS": "3", **own}
     if server is None:
         process = ChildProcess(variables, module="dasktune.isolation.ranks.rank_process")
     else:
@@ -163,11 +166,9 @@ def test_a_rank_imports_from_its_own_pythonpath_and_keeps_what_modules_set(
     own.mkdir()
     (own / "changing_module.py").write_text(CHANGES)
     (own / "other_module.py").write_text("import changing_module\nplace = __file__")
-    variables = {"PYTHONPATH": os.pathsep.join([str(own), os.environ.get("PYTHONPATH", "")])}
-    if is_forked:
-        ended(start(ready(servers, "changing_module", **variables), tmp_path, import_more, **variables))
-    else:
-        ended(start(None, tmp_path, import_more, **variables))
+    path = os.pathsep.join([str(own), os.environ.get("PYTHONPATH", "")])
+    server = ready(servers, "changing_module", PYTHONPATH=path) if is_forked else None
+    ended(start(server, tmp_path, import_more, pythonpath=path))
     assert json.loads((tmp_path / "seen").read_text()) == [str(own / "other_module.py"), "1", "0"]
 
 
@@ -303,6 +304,24 @@ def test_unused_servers_of_other_environments_are_closed(servers: ForkServers) -
     servers.acquire(environment(A="2"), ["json"])
     _until(lambda: not _lives(first.pid))
     assert _lives(used.pid)
+
+
+def test_a_server_that_ends_late_delays_no_other_trial(
+    servers: ForkServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers.release(servers.acquire(environment(), ["json"]))
+    close, were_free = ForkServer.close, []
+
+    def close_late(server: ForkServer) -> None:
+        # Another trial, or the worker's event loop, needs the lock meanwhile.
+        were_free.append(servers._lock.acquire(blocking=False))
+        if were_free[-1]:
+            servers._lock.release()
+        close(server)
+
+    monkeypatch.setattr(ForkServer, "close", close_late)
+    servers.acquire(environment(A="1"), ["json"])
+    assert were_free == [True]
 
 
 def _number(path: Path) -> int:

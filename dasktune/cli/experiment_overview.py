@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from math import isnan
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.model.load import empty_projection
@@ -27,6 +27,9 @@ from dasktune.storage.leader.leader_lock import current_leader
 from dasktune.trial.metrics import Metric, Modes
 
 __all__ = ["Overview", "experiments_below", "find_trial", "read_experiment"]
+
+#: Number of trials that a message names.
+_MOST_NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +129,11 @@ def find_trial(projection: ExperimentProjection, trial_id: str) -> TrialProjecti
     """
     trial = projection.find(trial_id)
     if trial is None:
-        some = ", ".join(one.trial_id for one in projection.trials[:5])
-        raise ConfigError(f"TRIAL must be one of {some}, ..., got {trial_id!r}")
+        if not projection.trials:
+            raise ConfigError(f"the experiment has no trials yet, got TRIAL {trial_id!r}")
+        some = [one.trial_id for one in projection.trials[:_MOST_NAMED]]
+        more = [] if len(projection.trials) <= _MOST_NAMED else ["..."]
+        raise ConfigError(f"TRIAL must be one of {', '.join(some + more)}, got {trial_id!r}")
     return trial
 
 

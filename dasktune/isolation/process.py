@@ -22,7 +22,14 @@ from dasktune.isolation.group_guard import GroupGuard
 from dasktune.isolation.process_messages import InitChild, StopChild
 from dasktune.trial.events import ErrorInfo
 
-__all__ = ["STACKS_SIGNAL", "ChildDied", "ChildProcess", "StartedProcess", "start_interpreter"]
+__all__ = [
+    "STACKS_SIGNAL",
+    "ChildDied",
+    "ChildProcess",
+    "StartedProcess",
+    "import_path",
+    "start_interpreter",
+]
 
 #: The code that the child runs first. `-c` puts the working directory first in `sys.path`, and a
 #: file there could hide any module, so this entry is removed. A `__main__` without a file is not
@@ -131,6 +138,30 @@ class _Interpreter:
         return self._process.wait()
 
 
+def import_path(environment: Mapping[str, str]) -> list[str]:
+    """Return the directories in which a child with these variables looks for modules.
+
+    They are those of this process, which may have changed them after its start. A child with a
+    ``PYTHONPATH`` of its own looks there first, as an interpreter does that is started with it.
+
+    Parameters
+    ----------
+    environment : mapping
+        The environment variables of the child; it inherits a ``PYTHONPATH`` that is not among them.
+
+    Examples
+    --------
+    >>> import_path({"PYTHONPATH": "/opt/code"})[0], import_path({}) == sys.path
+    ('/opt/code', True)
+    """
+    given = environment.get("PYTHONPATH")
+    if given is None or given == os.environ.get("PYTHONPATH"):
+        return list(sys.path)
+    # Absolute, because the trial may change its working directory.
+    first = [os.path.abspath(entry) for entry in given.split(os.pathsep) if entry]
+    return list(dict.fromkeys([*first, *sys.path]))
+
+
 def start_interpreter(
     module: str, link: int, environment: Mapping[str, str], descriptors: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
@@ -141,7 +172,7 @@ def start_interpreter(
     module : str
         The module.
     link : int
-        Descriptor of the connection. The list of directories for imports must be sent first.
+        Descriptor of the connection. The result of `import_path` must be sent first.
     environment : mapping
         All its environment variables.
     descriptors : sequence of int
@@ -256,7 +287,7 @@ class ChildProcess:
         self._writer.start()
         if self._process.can_look:
             threading.Thread(target=self._wait_for_death, name="dasktune-death", daemon=True).start()
-        self._outgoing.put(list(sys.path))
+        self._outgoing.put(import_path(environment))
         self.post(InitChild(parent=self._process.parent, crash_file=self._crash_file.fileno()))
 
     @property

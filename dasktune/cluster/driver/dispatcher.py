@@ -62,7 +62,8 @@ logger = logging.getLogger(__name__)
 _PLUGIN_DEADLINE = 10.0
 
 #: Added to Dask's priority of the experiment's tasks, so that thousands of earlier tasks of other
-#: programs do not delay them. They end or secede at once, and request only what is free.
+#: programs do not delay them. They end or secede at once, and those that request resources ask for
+#: what is free, or overtake one task at a time, see `TaskQueues`.
 _ABOVE_TASKS = 0.5
 
 #: Number of attempts to register the plugin. An attempt fails if a worker dies during it.

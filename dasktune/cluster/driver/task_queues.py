@@ -10,8 +10,8 @@ next task that gets resources.
 In the other direction, one trial at a time overtakes the tasks of a worker. As long as tasks wait
 there, its lease ends with the trial, and the next trial overtakes tasks only after a pause. So
 neither the tasks nor the experiment starve, however many of both there are and however short they
-are. That holds for tasks whose own priority is not higher than the experiment's. Shares are not
-promised: the scheduler does not know which of a worker's tasks run.
+are. That holds for tasks whose own priority is not higher than the experiment's; others are not
+overtaken. Shares are not promised: the scheduler does not know which of a worker's tasks run.
 """
 
 from __future__ import annotations

@@ -19,20 +19,23 @@ __all__ = ["list_workers", "read_cluster"]
 _LEAST: Final = 1e-6
 
 
-def _booked_by_tasks() -> Callable[[Any, float], dict[str, float]]:
-    """Return a function that sums what tasks of other programs have booked on a worker.
+def _booked_by_tasks() -> Callable[[Any, float, float], dict[str, float]]:
+    """Return a function that sums what tasks that can be overtaken have booked on a worker.
 
     It is nested so that it pickles by value.
     """
 
-    def booked_by_tasks(worker: Any, least: float) -> dict[str, float]:
+    def booked_by_tasks(worker: Any, least: float, priority: float) -> dict[str, float]:
         # Dask books the resources of a task as soon as it is sent to a worker. If more is booked
         # than the worker has, some tasks wait there. Only then they are summed: there may be many.
         if all(amount <= worker.resources[kind] + least for kind, amount in worker.used_resources.items()):
             return {}
         booked: dict[str, float] = {}
         for task in worker.processing:
-            if "-lease-" not in str(task.key):
+            # A lease would wait for all tasks with a higher priority, while other workers may get
+            # free. Dask puts the negative of a task's priority first.
+            is_ahead = bool(task.priority) and -task.priority[0] > priority
+            if "-lease-" not in str(task.key) and not is_ahead:
                 for kind, amount in (task.resource_restrictions or {}).items():
                     booked[kind] = booked.get(kind, 0.0) + amount
         return booked
@@ -47,7 +50,7 @@ def _scheduler_side(
     least: float = _LEAST,
     gpus: str = GPUS,
     plugin_name: str = PLUGIN_NAME,
-    booked_by_tasks: Callable[[Any, float], dict[str, float]],
+    booked_by_tasks: Callable[[Any, float, float], dict[str, float]],
 ) -> Callable[..., tuple[dict[str, dict[str, Any]], dict[str, Any] | None]]:
     """Return a function that reads the workers on the scheduler.
 
@@ -71,6 +74,7 @@ def _scheduler_side(
 
         plugin = None if demand is None else dask_scheduler.plugins.get(plugin_name)
         share = None if plugin is None else plugin.exchange(own_prefix, demand)
+        priority = 0.0 if demand is None else demand["priority"]
         now = time()
         workers = {}
         for worker in dask_scheduler.workers.values():
@@ -82,7 +86,7 @@ def _scheduler_side(
                 "nthreads": worker.nthreads,
                 "resources": dict(worker.resources),
                 "used": used,
-                "overtakable": booked_by_tasks(worker, least),
+                "overtakable": booked_by_tasks(worker, least, priority),
                 **(plugin.limits(own_prefix, worker, used) if plugin and share else {}),
                 "devices": tuple(worker.extra.get(gpus, {}).get("owned", ())),
                 "status": worker.status.name,

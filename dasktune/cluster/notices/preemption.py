@@ -17,8 +17,9 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
+from http.client import HTTPException
 from typing import Any, Final, Literal
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 
 from distributed import WorkerPlugin
 
@@ -72,6 +73,11 @@ class PreemptionNotices(WorkerPlugin):  # type: ignore[misc]
     ConfigError
         If an argument is invalid.
 
+    Notes
+    -----
+    In a container on AWS the service answers only if the instance's hop limit for its metadata,
+    ``HttpPutResponseHopLimit``, is at least 2.
+
     Examples
     --------
     >>> client.register_plugin(PreemptionNotices("gcp"))  # doctest: +SKIP
@@ -110,7 +116,7 @@ class PreemptionNotices(WorkerPlugin):  # type: ignore[misc]
         while not self._ended.wait(self.interval_s):
             try:
                 end = service.announced_end()
-            except (OSError, URLError, ValueError, KeyError, TypeError) as error:
+            except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
                 if is_known:
                     message = "the metadata service of %s at %s does not say whether this machine ends: %s"
                     logger.warning(message, self.cloud, self.service, error)

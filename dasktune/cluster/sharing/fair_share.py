@@ -885,8 +885,9 @@ def _fits_some(room: Amounts, kinds: Sequence[Amounts]) -> bool:
 
 def _count(room: Amounts, needs: Amounts, most: int) -> int:
     """Return how many times the needs fit, at most `most`."""
-    times = (int((room.get(kind, 0.0) + _EPSILON) / amount) for kind, amount in needs.items() if amount)
-    return max(0, min(most, *times)) if needs else most
+    times = ((room.get(kind, 0.0) + _EPSILON) / amount for kind, amount in needs.items() if amount)
+    # Rounded last: the memory of a worker may have no limit.
+    return max(0, int(min([*times, most])))
 
 
 def _take(room: dict[str, float], needs: Amounts, times: int = 1) -> None:

@@ -12,7 +12,6 @@ import pickle
 import select
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +19,7 @@ from multiprocessing.connection import Connection, Pipe
 from multiprocessing.reduction import send_handle
 from typing import Any, Final
 
-from dasktune.isolation.process import start_interpreter
+from dasktune.isolation.process import import_path, start_interpreter
 from dasktune.isolation.ranks.fork_server_process import (
     Forked,
     ForkRank,
@@ -135,6 +134,7 @@ class ForkServer:
 
     def __init__(self, environment: Mapping[str, str], modules: Sequence[str]) -> None:
         self._lock = threading.Lock()
+        self._environment = dict(environment)
         #: The answer to the first request; None before it has come.
         self._preloaded: Preloaded | None = None
         self._is_lost = False
@@ -152,8 +152,10 @@ class ForkServer:
         except BaseException:
             self._link.close()
             raise
-        self._link.send(list(sys.path))
-        self._link.send(Preload(parent=os.getpid(), modules=tuple(modules)))
+        # If it has died already, the wait for its answer finds that.
+        with suppress(OSError):
+            self._link.send(import_path(environment))
+            self._link.send(Preload(parent=os.getpid(), modules=tuple(modules)))
 
     @property
     def pid(self) -> int:
@@ -208,7 +210,7 @@ class ForkServer:
         Parameters
         ----------
         variables : mapping
-            Environment variables in addition to those of the server.
+            Environment variables in addition to those of the server, or instead of them.
         link, crash_file : int
             Descriptors of this process that the rank gets: of its connection to the worker, and of
             the file for the tracebacks of crashes.
@@ -218,8 +220,11 @@ class ForkServer:
         ForkServerLost
             If the server has ended or does not answer.
         """
+        # Not the equal ones: a module may have changed them while it was imported, and in a fresh
+        # interpreter its change would stand.
+        own = {name: value for name, value in variables.items() if self._environment.get(name) != value}
         with self._lock:
-            answer = self._ask(ForkRank(variables=dict(variables)), link, crash_file)
+            answer = self._ask(ForkRank(variables=own), link, crash_file)
             assert isinstance(answer, Forked), answer
             if answer.error:
                 raise OSError(answer.error)
@@ -317,23 +322,36 @@ class ForkServers:
         OSError
             If none can be started.
         """
-        key = tuple(sorted(environment.items())), tuple(modules)
-        with self._lock:
-            if self._is_closed:
-                raise OSError("the experiment has ended on this worker")
-            server = self._servers.get(key)
-            if server is None or not server.is_usable:
-                # Each holds the memory of what it has imported.
-                for old in [old for old, one in self._servers.items() if not one.users or old == key]:
-                    self._servers.pop(old).close()
-                server = self._servers[key] = ForkServer(environment, modules)
-            server.users += 1
-            return server
+        unused: list[ForkServer] = []
+        try:
+            with self._lock:
+                return self._acquire(environment, modules, unused)
+        finally:
+            # Not under the lock, for which a worker's event loop waits in `release`: a killed
+            # process that waits for a device or a disk ends late.
+            for one in unused:
+                one.close()
 
     def release(self, server: ForkServer) -> None:
         """End the use of a server, which is kept for the next trial."""
         with self._lock:
             server.users -= 1
+
+    def _acquire(
+        self, environment: Mapping[str, str], modules: Sequence[str], unused: list[ForkServer]
+    ) -> ForkServer:
+        """Return the server, and add those to `unused` that are to be closed; under the lock."""
+        if self._is_closed:
+            raise OSError("the experiment has ended on this worker")
+        key = tuple(sorted(environment.items())), tuple(modules)
+        server = self._servers.get(key)
+        if server is None or not server.is_usable:
+            # Each holds the memory of what it has imported.
+            old = [one for one, held in self._servers.items() if not held.users or one == key]
+            unused += map(self._servers.pop, old)
+            server = self._servers[key] = ForkServer(environment, modules)
+        server.users += 1
+        return server
 
     def close(self) -> None:
         """Kill all servers, and with them what is left of their ranks."""

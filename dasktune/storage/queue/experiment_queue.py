@@ -37,8 +37,9 @@ never changed, except ``note.json``, which is only shown:
 #   second, and all other files after them. So a driver that comes late finds the end, or else no
 #   `entry.json`, for which it looks after that, and it never runs the experiment again. A runner
 #   that has read the experiment before starts a driver at most, which ends. What a removal that
-#   died, or such a driver, has left is removed the next time: there is no `entry.json`, and it is
-#   no submission, which begins with `tuner.pkl` and has no `end.json`.
+#   died, or such a driver, has left is removed the next time: there is no `entry.json`, but there
+#   is an end, or no `tuner.pkl`. The directory of a submission looks like the latter as long as
+#   its `tuner.pkl` is being written, which may take minutes, so it has to be a day old.
 # - An orderly end of a driver, which leaves the experiment in the queue, deletes its start, so that
 #   it does not count as a death. A driver that dies in between counts as one.
 
@@ -84,8 +85,11 @@ RETRY_SECONDS: Final = 30.0
 #: Distinguishes an entry from any other JSON file.
 _KIND: Final = "dasktune queued experiment"
 _FORMAT: Final = 1
-#: The name of an experiment's directory.
-_ENTRY_ID: Final = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}")
+#: The name of an experiment's directory, which begins with the time of its submission in UTC.
+_ENTRY_ID: Final = re.compile(r"(\d{8}-\d{6})-[0-9a-f]{8}")
+_ENTRY_TIME: Final = "%Y%m%d-%H%M%S"
+#: Seconds that a submission may take at most.
+_LONGEST_SUBMISSION: Final = 24 * 3600.0
 #: The name of a file that a driver writes when it begins.
 _START: Final = re.compile(r"\d{9,}\.json")
 #: Longest reason in characters.
@@ -128,7 +132,7 @@ class ExperimentQueue:
             As for :class:`QueueStatus`.
         """
         moment = datetime.fromtimestamp(submitted, timezone.utc)
-        entry_id = f"{moment:%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:8]}"
+        entry_id = f"{moment:{_ENTRY_TIME}}-{uuid.uuid4().hex[:8]}"
         # The client of a store repeats a write whose answer is lost, and finds the file.
         self.storage.claim(f"{entry_id}/tuner.pkl", pickled, durable=True)
         values = {"name": name, "priority": priority, "weight": weight, "submitted": submitted}
@@ -305,7 +309,7 @@ class ExperimentQueue:
                 self._remove(one.entry_id)
                 removed.append(one)
         for entry_id in set(self.ids()).difference(one.entry_id for one in found):
-            if self._is_remainder(entry_id):
+            if self._is_remainder(entry_id, moment):
                 self._remove(entry_id)
         return removed
 
@@ -314,13 +318,15 @@ class ExperimentQueue:
         self.storage.remove(f"{entry_id}/tuner.pkl")
         self.storage.remove_tree(entry_id)
 
-    def _is_remainder(self, entry_id: str) -> bool:
+    def _is_remainder(self, entry_id: str, now: float) -> bool:
         """Whether a directory is what is left of an experiment that was removed."""
-        if not _ENTRY_ID.fullmatch(entry_id):
+        name = _ENTRY_ID.fullmatch(entry_id)
+        if name is None:
             return False  # not ours
         files = self._names(entry_id)
-        is_removed = "entry.json" not in files and ("tuner.pkl" not in files or "end.json" in files)
-        return is_removed and not self.is_driven(entry_id)
+        if "entry.json" in files or self.is_driven(entry_id):
+            return False
+        return "end.json" in files or ("tuner.pkl" not in files and _age(name[1], now) > _LONGEST_SUBMISSION)
 
     # For drivers that hold the experiment's lock
 
@@ -536,6 +542,21 @@ def root_cause(error: BaseException | None) -> BaseException | None:
     while isinstance(error, StorageError | PreflightError):
         error = error.__cause__
     return error
+
+
+def _age(moment: str, now: float) -> float:
+    """Return the seconds since the time in an ID; 0 if there is no such time.
+
+    Examples
+    --------
+    >>> _age("19700101-000100", 90.0), _age("20269999-000000", 0.0)
+    (30.0, 0.0)
+    """
+    try:
+        began = datetime.strptime(moment, _ENTRY_TIME).replace(tzinfo=timezone.utc)
+    except ValueError:  # not ours
+        return 0.0
+    return now - began.timestamp()
 
 
 def _start_name(epoch: int) -> str:

@@ -75,7 +75,8 @@ def with_ranks(
         Seconds that ranks may take from one report to the next, and that the others wait for the
         last one. By default ``FailureConfig(report_timeout_s=...)``, which is no limit.
     env : mapping of str to str, optional
-        Further environment variables of all ranks.
+        Further environment variables of all ranks. Python imports modules from the directories of
+        its ``PYTHONPATH`` first, also those of `preload`.
     preload : sequence of str, default=()
         Modules such as ``"torch"`` that each worker imports once. Its ranks are then forks of a
         process that has imported them, and start without importing them again. Only on Linux;

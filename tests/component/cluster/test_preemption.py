@@ -22,6 +22,9 @@ PATIENCE = 30.0
 
 TOKEN = "a-token"
 
+#: In place of a status: the service answers something else.
+NO_HTTP = -1
+
 
 class Service:
     """A metadata service of a cloud on this machine."""
@@ -59,6 +62,11 @@ class Service:
         return f"http://127.0.0.1:{self.server.server_port}/"
 
     def answer(self, request: Any) -> None:
+        if self.status == NO_HTTP:
+            request.wfile.write(b"no HTTP\r\n")
+            self.requests += 1
+            self.asked.set()
+            return
         status, text = (self.status, "") if self.status else getattr(self, self.cloud)(request)
         body = text.encode()
         request.send_response(status)
@@ -156,10 +164,11 @@ def test_the_worker_is_given_notice_once(service: Service, worker: Worker) -> No
     assert not worker.given.is_set()
 
 
+@pytest.mark.parametrize("status", [500, NO_HTTP])
 def test_a_service_that_does_not_answer_is_asked_again(
-    service: Service, worker: Worker, caplog: pytest.LogCaptureFixture
+    service: Service, worker: Worker, caplog: pytest.LogCaptureFixture, status: int
 ) -> None:
-    service.status = 500
+    service.status = status
     wait_for_requests(service, 3)
     assert caplog.text.count("does not say whether this machine ends") == 1
     service.status = 0

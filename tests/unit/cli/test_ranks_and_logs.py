@@ -91,7 +91,25 @@ def test_a_trial_of_one_process_has_no_ranks(place: str, dasktune: Run) -> None:
     assert (code, "Ranks" in out) == (0, False)
     code, _, err = dasktune("show", place, "none")
     assert code == 2
-    assert "TRIAL must be one of many, one, ..., got 'none'" in err
+    assert "TRIAL must be one of many, one, got 'none'" in err
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (0, "the experiment has no trials yet, got TRIAL 'none'"),
+        (5, "TRIAL must be one of 0, 1, 2, 3, 4, got 'none'"),
+        (6, "TRIAL must be one of 0, 1, 2, 3, 4, ..., got 'none'"),
+    ],
+)
+def test_the_message_about_an_unknown_trial_names_some(
+    tmp_path: Path, written: Any, dasktune: Run, number: int, message: str
+) -> None:
+    records = [suggested(str(each)) for each in range(number)]
+    url = written(tmp_path / "exp", {"event": "TimePassed", "time": 1.0, "trial_id": None}, *records)
+    for command in ("show", "logs"):
+        code, _, err = dasktune(command, url, "none")
+        assert (code, message in err) == (2, True)
 
 
 def test_logs_shows_both_streams_without_control_characters(place: str, dasktune: Run) -> None:

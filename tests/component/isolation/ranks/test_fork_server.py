@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +70,16 @@ def ready(servers: ForkServers, *modules: str, **more: str) -> ForkServer:
     return server
 
 
-def start(server: ForkServer, place: Path, function: Any, rank: int = 0) -> ChildProcess:
-    """Fork a rank that calls a function."""
-    variables = {"RANK": str(rank)}
-    process = ChildProcess(variables, start=lambda link, crash_file: server.fork(variables, link, crash_file))
+def start(
+    server: ForkServer | None, place: Path, function: Any, rank: int = 0, pythonpath: str | None = None
+) -> ChildProcess:
+    """Start a rank that calls a function: a fork of the server, or a fresh interpreter."""
+    own = {} if pythonpath is None else {"PYTHONPATH": pythonpath}
+    variables = {"RANK": str(rank), "OMP_NUM_THREADS": "3", **own}
+    if server is None:
+        process = ChildProcess(variables, module="dasktune.isolation.ranks.rank_process")
+    else:
+        process = ChildProcess(variables, start=partial(server.fork, variables))
     payload = ChildPayload(
         code=cloudpickle.dumps({"trainable": _distributed(function)}),
         config=cloudpickle.dumps({"config": {"place": str(place)}}),
@@ -135,6 +142,34 @@ def test_ranks_are_forks_of_a_process_that_has_imported_the_modules(
         assert not one["is_blocked"]
     # Fresh processes draw different numbers, too.
     assert seen[0]["draw"] != seen[1]["draw"]
+
+
+#: A module that changes the environment, as some libraries do.
+CHANGES = """
+import os
+os.environ["OMP_NUM_THREADS"] = "1"
+"""
+
+
+def import_more(config: dict[str, Any]) -> None:
+    import other_module  # type: ignore[import-not-found]
+
+    seen = [other_module.place, os.environ["OMP_NUM_THREADS"], os.environ["RANK"]]
+    Path(config["place"], "seen").write_text(json.dumps(seen))
+
+
+@pytest.mark.parametrize("is_forked", [True, False])
+def test_a_rank_imports_from_its_own_pythonpath_and_keeps_what_modules_set(
+    servers: ForkServers, tmp_path: Path, is_forked: bool
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "changing_module.py").write_text(CHANGES)
+    (own / "other_module.py").write_text("import changing_module\nplace = __file__")
+    path = os.pathsep.join([str(own), os.environ.get("PYTHONPATH", "")])
+    server = ready(servers, "changing_module", PYTHONPATH=path) if is_forked else None
+    ended(start(server, tmp_path, import_more, pythonpath=path))
+    assert json.loads((tmp_path / "seen").read_text()) == [str(own / "other_module.py"), "1", "0"]
 
 
 def wait_for_ever(config: dict[str, Any]) -> None:
@@ -269,6 +304,24 @@ def test_unused_servers_of_other_environments_are_closed(servers: ForkServers) -
     servers.acquire(environment(A="2"), ["json"])
     _until(lambda: not _lives(first.pid))
     assert _lives(used.pid)
+
+
+def test_a_server_that_ends_late_delays_no_other_trial(
+    servers: ForkServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers.release(servers.acquire(environment(), ["json"]))
+    close, were_free = ForkServer.close, []
+
+    def close_late(server: ForkServer) -> None:
+        # Another trial, or the worker's event loop, needs the lock meanwhile.
+        were_free.append(servers._lock.acquire(blocking=False))
+        if were_free[-1]:
+            servers._lock.release()
+        close(server)
+
+    monkeypatch.setattr(ForkServer, "close", close_late)
+    servers.acquire(environment(A="1"), ["json"])
+    assert were_free == [True]
 
 
 def _number(path: Path) -> int:

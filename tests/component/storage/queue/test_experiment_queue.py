@@ -183,6 +183,38 @@ def test_a_submission_that_has_not_ended_is_not_removed(queue):
     assert queue.storage.exists(f"{other}/tuner.pkl")
 
 
+def test_a_submission_that_writes_its_first_file_is_not_removed(tmp_path):
+    """The file has another name until it is complete, so the directory seems to be empty."""
+    writing = PruningStorage(str(tmp_path))
+    queue = ExperimentQueue(writing)
+    entry_id = queue.add("run", b"tuner", priority=1, weight=2.0, submitted=writing.now)
+    assert writing.seen == [[entry_id]]
+    assert queue.status(entry_id).state is QueueState.QUEUED
+    # What a submission has left that died then is removed later.
+    for file in ("entry.json", "tuner.pkl"):
+        queue.storage.remove(f"{entry_id}/{file}")
+    queue.prune(older_than_s=0, now=writing.now + 100_000)
+    assert queue.ids() == []
+
+
+class PruningStorage(Storage):
+    """A storage on which another process prunes while the first file of a submission is written."""
+
+    now = 2e9
+    seen: list[list[str]]
+
+    def claim(self, name: str, data: bytes, *, durable: bool = False) -> None:
+        if name.endswith("tuner.pkl"):
+            temporary = self.path(name.replace("tuner.pkl", ".tmp-0"))
+            os.makedirs(os.path.dirname(temporary))
+            with open(temporary, "wb"):
+                other = ExperimentQueue(Storage(self.url))
+                other.prune(older_than_s=0, now=self.now + 3600)
+                self.__dict__["seen"] = [other.ids()]
+            os.unlink(temporary)
+        super().claim(name, data, durable=durable)
+
+
 def test_a_queue_in_an_object_store_has_each_file_once(s3):
     storage = s3.storage()
     queue, other = ExperimentQueue(storage), ExperimentQueue(Storage(storage.url, s3.options()))

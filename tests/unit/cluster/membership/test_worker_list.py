@@ -16,7 +16,12 @@ class FakeScheduler:
 
     def __init__(self, cpus: float, tasks: Mapping[str, float]) -> None:
         processing = [
-            SimpleNamespace(key=key, resource_restrictions={"CPU": amount} if amount else None)
+            SimpleNamespace(
+                key=key,
+                resource_restrictions={"CPU": amount} if amount else None,
+                # As Dask has it: the negative priority first.
+                priority=(-5 if key.startswith("urgent") else 0, 7, 0),
+            )
             for key, amount in tasks.items()
         ]
         worker = SimpleNamespace(
@@ -42,10 +47,11 @@ class FakeScheduler:
         return function(dask_scheduler=self)
 
 
-def read(cpus: float, **tasks: float) -> WorkerCapacity:
+def read(cpus: float, priority: float | None = None, **tasks: float) -> WorkerCapacity:
     """Return the worker as the experiment "mine" reads it."""
+    demand = None if priority is None else {"priority": priority}
     named = {key.replace("_", "-"): amount for key, amount in tasks.items()}
-    workers, share = asyncio.run(read_cluster(FakeScheduler(cpus, named), "mine"))
+    workers, share = asyncio.run(read_cluster(FakeScheduler(cpus, named), "mine", demand))
     assert share is None
     return workers["tcp://a:1"]
 
@@ -64,3 +70,12 @@ def test_what_tasks_have_booked_is_read_where_some_of_them_wait():
     assert worker.for_trials("CPU") == 2
     # A policy does not see it, because it changes with each trial that overtakes the tasks.
     assert worker.available["CPU"] == 0
+
+
+def test_tasks_with_a_higher_priority_are_not_overtaken():
+    tasks = {"urgent": 8, "plain": 3}
+    assert read(4, **tasks).overtakable == {"CPU": 3}
+    assert read(4, priority=4, **tasks).overtakable == {"CPU": 3}
+    assert read(4, priority=5, **tasks).overtakable == {"CPU": 11}
+    # This experiment uses what the others leave. Its leases would wait behind the tasks.
+    assert read(4, priority=-1, **tasks).overtakable == {}

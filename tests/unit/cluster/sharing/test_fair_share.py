@@ -541,6 +541,18 @@ def test_each_rank_gets_a_gpu_of_its_own() -> None:
     assert plan.startable["ranks"] == set()
 
 
+def test_ranks_fit_on_workers_without_a_limit_of_memory() -> None:
+    bundle = {"CPU": 1.0, "memory": 1e9, "GPU": 0.0}
+    workers: dict[str, dict[str, float]] = {
+        "tcp://a:0": {"CPU": 2, "memory": inf},
+        "tcp://b:0": {"CPU": 2, "memory": 1e9},
+    }
+    one = Contender("ranks", requests=[ShareRequest((bundle,) * 2, "STRICT_PACK", 1, True)])
+    other = Contender("other", requests=[ShareRequest(({"memory": 1e9},) * 3, "STRICT_PACK", 1, True)])
+    plan = plan_shares(workers, [one, other])
+    assert plan.startable == {"ranks": {"tcp://a:0"}, "other": {"tcp://a:0"}}
+
+
 def test_closed_workers_get_no_ranks() -> None:
     one = Contender("ranks", requests=ranks(2, 3, per_host=2), closed=frozenset({"tcp://a:0"}))
     plan = plan_shares(gpu_hosts(a=2, b=2), [one])

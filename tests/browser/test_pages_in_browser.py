@@ -182,6 +182,29 @@ def test_a_page_is_as_long_as_what_is_on_it_whichever_was_seen_before(browser, s
     browser.get("about:blank")
 
 
+TAB = f"""{FOCUSED} return one?.getAttribute("role") === "tab" ? one.textContent : null"""
+
+
+def test_the_keyboard_reaches_the_tabs_before_the_figures_and_chooses_a_page(browser, site):
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    server, _ = site
+    open_live(browser, server.url)
+    # The script of the page has named the tabs.
+    heads = (
+        f"{MODELS} return Bokeh.index.find_one(found[0]).shadow_el.querySelector('[role=tablist] [role=tab]')"
+    )
+    wait(browser, heads, "Tabs")
+    ActionChains(browser).send_keys("\ue004").perform()  # Tab
+    assert browser.execute_script(TAB) == "Overview"
+    for title in ("Trials", "Parameters"):
+        ActionChains(browser).send_keys("\ue014").perform()  # to the right
+        assert browser.execute_script(TAB) == title
+    active = f"{MODELS} return found[0].tabs[found[0].active].title"
+    assert browser.execute_script(active, "Tabs") == "Parameters"
+    browser.get("about:blank")
+
+
 def test_the_page_of_a_run_that_has_ended_says_so_and_has_all_pages(browser, site, monkeypatch):
     # On a busy machine the pages may take longer than a driver waits. Then the header names the
     # pages that are not drawn, as the component tests check; here all must be drawn.

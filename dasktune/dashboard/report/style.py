@@ -91,8 +91,15 @@ CARD: Final = {
     "margin": "10px 0 0 0",
 }
 
+#: The arrow of a list, in a grey that both grounds show; Bokeh's is black.
+_ARROW: Final = (
+    "data:image/svg+xml;utf8,<svg viewBox='0 0 25 20' xmlns='http://www.w3.org/2000/svg'>"
+    "<path d='M 0,0 25,0 12.5,20 Z' fill='%237d8590'/></svg>"
+)
+
 #: Style of input boxes and buttons.
 INPUT: Final = f"""
+select:not([multiple]).bk-input {{ background-image: url("{_ARROW}"); }}
 .bk-input {{ color: {INK}; background-color: {colour("card")}; border-color: {colour("line")}; }}
 .bk-input::placeholder {{ color: {MUTED}; }}
 .bk-btn-default {{ color: {INK}; background-color: {colour("card")}; border-color: {colour("line")}; }}

@@ -73,6 +73,10 @@ const label = (tabs) => {
   const root = Bokeh.index.find_one(tabs)?.shadow_el
   const heads = [...root?.querySelectorAll(".bk-tab") ?? []]
   heads[0]?.parentElement.setAttribute("role", "tablist")
+  // Bokeh has the tabs after the pages, so the keyboard would reach them last.
+  const bar = heads[0]?.closest(".bk-header")
+  const first = bar && [...root.children].find((one) => one.tagName === "DIV")
+  if (first && first !== bar && !root.activeElement) first.before(bar)
   heads.forEach((head, place) => {
     head.setAttribute("role", "tab")
     head.setAttribute("aria-selected", String(place === tabs.active))

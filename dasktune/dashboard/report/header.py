@@ -12,6 +12,7 @@ from dasktune.dashboard.figures.theme import COLOURS, FONT
 from dasktune.dashboard.labels import config_label, label, value_label
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.model.parameter_axis import parameter_names
+from dasktune.dashboard.report.failed_trials import failure_order
 from dasktune.dashboard.report.style import INK, MUTED, colour
 from dasktune.text.formatting import format_duration, plural, printable_lines
 
@@ -120,8 +121,20 @@ def header_html(
         f'<div style="margin:2px 0 10px"><span style="color:{MUTED};margin-right:12px">{goal}'
         f"</span>{_chips(projection, goes_on)}{_driver_state(state, lost_text)}</div>"
         f'<div style="display:flex;flex-wrap:wrap;gap:12px">{cards}</div>'
-        f"{_best_configuration(projection)}{_notice(projection, state, command, is_closing, undrawn)}</div>"
+        f"{_best_configuration(projection)}{_failure_notice(projection)}"
+        f"{_notice(projection, state, command, is_closing, undrawn)}</div>"
     )
+
+
+def _failure_notice(projection: ExperimentProjection) -> str:
+    """Return the last error if all trials failed without a result, so that figures are empty."""
+    ended = projection.num_finished
+    if not ended or ended != projection.counts["ERROR"] or projection.num_results:
+        return ""
+    failed = [trial for trial in projection.trials if trial.error]
+    error = escape(label(max(failed, key=failure_order).error, 300)) if failed else "unknown"
+    who = f"All {ended:,} trials that have ended" if ended > 1 else "The only trial that has ended"
+    return _NOTICE.format(hide="", text=f"{who} failed. The last error: {error}")
 
 
 def _notice(

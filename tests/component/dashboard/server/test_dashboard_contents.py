@@ -469,6 +469,20 @@ def test_the_last_update_draws_all_pages_and_says_how_to_look_on():
     assert escape(command) in text
 
 
+def test_the_header_shows_the_last_error_if_all_trials_have_failed():
+    projection = projection_of(suggested("a", x=1), suggested("b", x=2), total=2)
+    assert "failed" not in seen(header_html(projection))
+    projection.extend([started("a", 0.0), failing("a", 1.0, "no data at <data>")])
+    assert "The only trial that has ended failed. The last error: no data" in seen(header_html(projection))
+    projection.extend([started("b", 1.0), failing("b", 3.0, "no <data> at all")])
+    html = header_html(projection)
+    assert "All 2 trials that have ended failed. The last error: no &lt;data&gt; at all" in html
+    # One result, or one trial that has not failed, and the figures show something.
+    projection = two_trials()
+    projection.add(failing("a", 9.0))
+    assert "The last error" not in header_html(projection)
+
+
 LAST = "This is the last state."
 
 

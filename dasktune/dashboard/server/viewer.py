@@ -417,10 +417,17 @@ class Viewer:
     def _show_header(self, undrawn: Sequence[str] = ()) -> None:
         live = self.live
         gone = "driver is lost" if live.is_in_driver else "this page's server does not answer"
-        options = {"command": live.command, "is_closing": live.is_closing, "undrawn": tuple(undrawn)}
+        titles = tuple(undrawn)
         self._header.text = live.cached(
-            f"header {options['undrawn']}",
-            lambda: header_html(live.projection, live.state, gone, **options),
+            f"header {titles}",
+            lambda: header_html(
+                live.projection,
+                live.state,
+                gone,
+                command=live.command,
+                is_closing=live.is_closing,
+                undrawn=titles,
+            ),
         )
 
     def _update(self) -> None:

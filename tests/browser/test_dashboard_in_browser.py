@@ -119,6 +119,10 @@ class Hostile(ExperimentSource):
         return self._summaries
 
     def refresh(self):
+        if not self._summaries:
+            # As while the journals are read; the rows stay the same ones later.
+            self._summaries = [ExperimentSummary(name=name, state="reading") for name in self.lives]
+            return True
         self._summaries = [
             ExperimentSummary(name=name, state="live", goal=name, best=float(place), created=f"2026-0{place}")
             for place, name in enumerate(self.lives, 1)
@@ -138,10 +142,23 @@ if (found) found.click()
 return Boolean(found)
 """
 
+#: The states of the experiments that are drawn.
+STATES = f"""{MODELS}
+const {{shadow_el}} = Bokeh.index.find_one(found[0])
+const rows = [...shadow_el.querySelectorAll(".slick-row .slick-cell.l2")].map((one) => one.textContent)
+"""
+
 #: Returns a column of the table of experiments, in the order in which it is seen.
 SHOWN = f"""{MODELS}
 const {{grid}} = Bokeh.index.find_one(found[0])
 return Array.from({{length: grid.getDataLength()}}, (_, i) => grid.getDataItem(i)[arguments[1]])
+"""
+
+
+#: Returns the names of the boxes of a table for a screen reader, the one of the heading first.
+LABELS = f"""{MODELS}
+const boxes = [...Bokeh.index.find_one(found[0]).shadow_el.querySelectorAll("input[type=checkbox]")]
+return boxes.map((one) => one.getAttribute("aria-label"))
 """
 
 
@@ -157,10 +174,17 @@ def test_experiments_are_chosen_and_compared_and_nothing_that_users_named_is_run
             f"{MODELS} return found.length > 0 && found[0].source.data.name.length === 3",
             "DataTable",
         )
+        wait(
+            browser, f"{STATES} return rows.length === 3 && rows.every((one) => one === 'live')", "DataTable"
+        )
         # The newest comes first; a click on a heading sorts by another column.
         assert browser.execute_script(SHOWN, "DataTable", "best") == [3.0, 2.0, 1.0]
         wait_until_idle(browser)
         assert browser.execute_script(f"{MODELS} return found.length", "CheckboxGroup") == 0
+        labels = browser.execute_script(LABELS, "DataTable")
+        assert labels[0] == "Select all experiments"
+        assert len(labels) == 4
+        assert all(one.startswith("Select experiment ") and len(one) > 20 for one in labels[1:])
         # One alone is compared with nothing, and the page says so.
         browser.execute_script(f"{MODELS} found[0].source.selected.indices = [0]", "DataTable")
         wait(browser, CLICK, "button.bk-btn")

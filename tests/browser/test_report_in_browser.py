@@ -184,7 +184,7 @@ def test_the_filter_understands_conditions_and_says_what_is_wrong_with_others(op
         wait_until_idle(browser)
         left = browser.execute_script(
             f"{MODELS} const {{view, source}} = found[0];"
-            "return view.filter.indices.map((i) => source.data.trial[i]).join(' ')",
+            "return view.filter.indices.map((i) => source.data.trial[i]).sort().join(' ')",
             "DataTable",
         )
         notes = f"{MODELS} return found.map((one) => one.text)"

@@ -84,13 +84,13 @@ ORDER: Final = tuple(Purples256[:150][::-1])
 WORKERS_LEFT: Final = 136
 
 INK: Final = "#24292F"
-_FAINT: Final = "#8C959F"
+_FAINT: Final = "#57606A"
 _GRID: Final = "#EAEEF2"
 FONT: Final = "Inter, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 #: Style of a figure. Its canvas has light colours; a dark page sets the variable to a filter that
-#: inverts the brightness and keeps the hues.
-_STYLE: Final = ":host { filter: var(--dt-figure, none); }"
+#: inverts the brightness and keeps the hues, and another one to the way to lay it over the card.
+_STYLE: Final = ":host { filter: var(--dt-figure, none); mix-blend-mode: var(--dt-blend, normal); }"
 
 
 def new_figure(

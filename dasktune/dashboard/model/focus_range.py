@@ -52,8 +52,8 @@ def focus_range(
     mode : {"min", "max"}, optional
         Whether lower or higher values are better; without it the range has nearly all values.
     others : ndarray, optional
-        Other values on the same axis, which do not change the range. A logarithmic scale needs all
-        of them to be positive.
+        Other values on the same axis, which do not change the range unless the best value and the
+        median are equal. A logarithmic scale needs all of them to be positive.
 
     Examples
     --------
@@ -74,11 +74,25 @@ def focus_range(
         # An axis cannot be longer than the largest number, even if the distance of two values is.
         reach = min(_REACH * abs(float(np.median(scaled)) - best), _MAX / 4)
         near = scaled[np.abs(scaled - best) <= reach] if reach else scaled
-        low, high = robust_range(scaled, _MARGIN) if not reach else _padded(near)
+        if reach:
+            low, high = _padded(near)
+        else:
+            # All of the better half are equal, for example because there is one trial. Then the
+            # other values give the axis its length.
+            low, high = robust_range(_with_others(scaled, others, is_log=is_log), _MARGIN)
     low, high = (min(max(one, -_MAX), _MAX) for one in (low, high))
     if is_log:
         low, high = (10.0 ** min(max(one, _EXPONENTS[0]), _EXPONENTS[1]) for one in (low, high))
     return FocusRange(low, high, is_log, _outside(finite, low, high))
+
+
+def _with_others(
+    scaled: NDArray[np.float64], others: NDArray[np.float64] | None, *, is_log: bool
+) -> NDArray[np.float64]:
+    if others is None:
+        return scaled
+    others = others[np.isfinite(others)]
+    return np.concatenate([scaled, np.log10(others) if is_log else others])
 
 
 def _is_wide(finite: NDArray[np.float64], mode: Mode) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
@@ -12,6 +12,7 @@ from dasktune.dashboard.figures.theme import COLOURS, FONT
 from dasktune.dashboard.labels import config_label, label, value_label
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.model.parameter_axis import parameter_names
+from dasktune.dashboard.report.failed_trials import failure_order
 from dasktune.dashboard.report.style import INK, MUTED, colour
 from dasktune.text.formatting import format_duration, plural, printable_lines
 
@@ -84,6 +85,7 @@ def header_html(
     *,
     command: str = "",
     is_closing: bool = False,
+    undrawn: Sequence[str] = (),
 ) -> str:
     """Return the header as HTML in which all user text is escaped.
 
@@ -99,6 +101,8 @@ def header_html(
         The shell command that shows the experiment once the page's server has ended.
     is_closing : bool, default=False
         Whether the page's server ends now.
+    undrawn : sequence of str, optional
+        The titles of the pages that do not show the last state, if the server ends now.
     """
     name = escape(label(projection.name or "experiment", 80))
     goals = [
@@ -117,11 +121,25 @@ def header_html(
         f'<div style="margin:2px 0 10px"><span style="color:{MUTED};margin-right:12px">{goal}'
         f"</span>{_chips(projection, goes_on)}{_driver_state(state, lost_text)}</div>"
         f'<div style="display:flex;flex-wrap:wrap;gap:12px">{cards}</div>'
-        f"{_best_configuration(projection)}{_notice(projection, state, command, is_closing)}</div>"
+        f"{_best_configuration(projection)}{_failure_notice(projection)}"
+        f"{_notice(projection, state, command, is_closing, undrawn)}</div>"
     )
 
 
-def _notice(projection: ExperimentProjection, state: str, command: str, is_closing: bool) -> str:
+def _failure_notice(projection: ExperimentProjection) -> str:
+    """Return the last error if all trials failed without a result, so that figures are empty."""
+    ended = projection.num_finished
+    if not ended or ended != projection.counts["ERROR"] or projection.num_results:
+        return ""
+    failed = [trial for trial in projection.trials if trial.error]
+    error = escape(label(max(failed, key=failure_order).error, 300)) if failed else "unknown"
+    who = f"All {ended:,} trials that have ended" if ended > 1 else "The only trial that has ended"
+    return _NOTICE.format(hide="", text=f"{who} failed. The last error: {error}")
+
+
+def _notice(
+    projection: ExperimentProjection, state: str, command: str, is_closing: bool, undrawn: Sequence[str]
+) -> str:
     """Return what a viewer should know who wonders why the page does not change."""
     how = ""
     if command:
@@ -130,7 +148,10 @@ def _notice(projection: ExperimentProjection, state: str, command: str, is_closi
     if is_closing:
         goes_on = " while the experiment goes on" if state.startswith("driver is running") else ""
         why = f"The server of this page has ended{' with the run' if 'ended' in state else goes_on}"
-        return _NOTICE.format(hide="", text=f"{why}. This is the last state.{how}")
+        last = "This is the last state."
+        if undrawn:
+            last = f"It ended before it had drawn the last state of {', '.join(map(escape, undrawn))}."
+        return _NOTICE.format(hide="", text=f"{why}. {last}{how}")
     if how and state and "ended" not in state:
         return _NOTICE.format(hide=' class="dt-lost"', text=f"This is the last known state.{how}")
     if not projection.trials and not state.startswith("reading"):

@@ -47,8 +47,9 @@ INK: Final = colour("ink")
 MUTED: Final = colour("muted")
 
 
-#: What a dark page does to figures, which are drawn in light colours.
-_DARK_FIGURE: Final = "--dt-figure: invert(0.91) hue-rotate(180deg);"
+#: What a dark page does to figures, which are drawn in light colours. Their inverted ground is
+#: darker than the card in each channel, so `lighten` leaves the ground of the card.
+_DARK_FIGURE: Final = "--dt-figure: invert(0.91) hue-rotate(180deg); --dt-blend: lighten;"
 
 
 def _variables(place: int) -> str:
@@ -71,7 +72,8 @@ BODY: Final = f"""
 #: rule each page would be as long as the longest one.
 TABS: Final = f"""
 :host {{ font-family: {FONT}; }}
-.bk-header {{ border-bottom: 1px solid {colour("line")}; margin-top: 14px; font-size: 14px; }}
+:host(.bk-above) .bk-header {{ border-bottom: 1px solid {colour("line")}; margin-top: 14px;
+ font-size: 14px; }}
 .bk-tab {{ padding: 8px 14px; color: {MUTED}; border: none; }}
 .bk-tab:hover {{ background: {colour("hover")}; }}
 .bk-tab.bk-active {{ color: {INK}; font-weight: 650; background: transparent; border: none;
@@ -89,12 +91,23 @@ CARD: Final = {
     "margin": "10px 0 0 0",
 }
 
+#: The arrow of a list, in a grey that both grounds show; Bokeh's is black.
+_ARROW: Final = (
+    "data:image/svg+xml;utf8,<svg viewBox='0 0 25 20' xmlns='http://www.w3.org/2000/svg'>"
+    "<path d='M 0,0 25,0 12.5,20 Z' fill='%237d8590'/></svg>"
+)
+
 #: Style of input boxes and buttons.
 INPUT: Final = f"""
+select:not([multiple]).bk-input {{ background-image: url("{_ARROW}"); }}
 .bk-input {{ color: {INK}; background-color: {colour("card")}; border-color: {colour("line")}; }}
 .bk-input::placeholder {{ color: {MUTED}; }}
 .bk-btn-default {{ color: {INK}; background-color: {colour("card")}; border-color: {colour("line")}; }}
 .bk-btn-default:hover {{ background-color: {colour("hover")}; }}
+.bk-btn-primary {{ color: #fff; background-color: #0072b2; border-color: #0072b2; }}
+.bk-btn-primary:hover {{ background-color: #005a8d; }}
+.bk-btn-danger {{ color: #fff; background-color: #a40e26; border-color: #a40e26; }}
+.bk-btn-danger:hover {{ background-color: #82071e; }}
 .bk-input-group > label, .bk-label {{ color: {MUTED}; font-size: 12px; }}
 """
 
@@ -129,7 +142,7 @@ _STATE: Final = "".join(
 TABLE: Final = f"""
 .bk-data-table {{ background: {colour("card")}; color: {INK}; font-size: 12px; }}
 .slick-header-column.ui-state-default, .slick-header-columns {{ background: {colour("hover")};
- color: {INK}; }}
+ color: {INK}; border-color: {colour("line")}; }}
 .slick-row, .slick-row.odd, .slick-row.even {{ background: transparent; }}
 .slick-cell {{ border-color: transparent; border-bottom-color: {colour("line")}; background: none; }}
 .slick-row:hover .slick-cell {{ background: {colour("hover")}; }}

@@ -9,7 +9,15 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Final
 
-__all__ = ["DOWNLOAD_CSV", "FILTER_TABLE", "FILTER_WHILE_TYPING", "KEEP_FOCUS", "SHOW_SELECTED"]
+__all__ = [
+    "DOWNLOAD_CSV",
+    "FILTER_TABLE",
+    "FILTER_WHILE_TYPING",
+    "FIRST_FILTER",
+    "KEEP_FOCUS",
+    "LABEL_BOXES",
+    "SHOW_SELECTED",
+]
 
 #: Keeps the keyboard focus where it is when the selection is shown again. Each update of a table
 #: shows the selected rows anew; SlickGrid's plug-in for copying cells then gives the focus to the
@@ -18,6 +26,38 @@ __all__ = ["DOWNLOAD_CSV", "FILTER_TABLE", "FILTER_WHILE_TYPING", "KEEP_FOCUS", 
 KEEP_FOCUS: Final = """
 const shown = Bokeh.index.find_one(table)
 if (shown?.grid) shown.grid.focus = () => {}
+"""
+
+#: The filter of a table until `FILTER_TABLE` has run: it shows all rows. It lets that script run as
+#: soon as the table is drawn, because the rows of an ended experiment never change after that.
+#: Arguments: `table`; Bokeh adds `source`.
+FIRST_FILTER: Final = """
+let left = 600
+const begin = () => {
+  if (table.view.filter.type === "IndexFilter") return
+  if (Bokeh.index.find_one(table)?.grid) source.properties.data.change.emit()
+  else if (left-- > 0) setTimeout(begin, 100)
+}
+setTimeout(begin)
+return null
+"""
+
+#: Names the boxes that select rows, which have no label. SlickGrid makes a box anew whenever it
+#: draws its row. Arguments: `table`; `noun`, what a row is.
+LABEL_BOXES: Final = """
+const drawn = Bokeh.index.find_one(table)
+if (drawn?.grid && !drawn.hasLabels) {
+  drawn.hasLabels = true
+  const label = () => {
+    for (const box of drawn.shadow_el.querySelectorAll("input[type=checkbox]:not([aria-label])")) {
+      const row = box.closest(".slick-row")
+      const name = row?.querySelector(".slick-cell.l1")?.textContent
+      box.setAttribute("aria-label", row ? `Select ${noun} ${name}` : `Select all ${noun}s`)
+    }
+  }
+  new MutationObserver(label).observe(drawn.shadow_el, {childList: true, subtree: true})
+  label()
+}
 """
 
 #: Sorts a table once by a column, unless the user has sorted it.
@@ -64,12 +104,15 @@ for (let i = 0; i < count; i++) {
 }
 const filter = view.filter
 const before = filter.type === "IndexFilter" ? filter.indices : null
-// An equal filter would draw the table once more, and send all indices to the server.
+// An equal filter would send all indices to the server.
 const isSame = before !== null && before.length === indices.length
   && before.every((one, place) => one === indices[place])
 if (!isSame) {
   view.filter = new (Bokeh.Models.get("IndexFilter"))({indices})
   source.change.emit()
+} else if (cb_obj === source) {
+  // Bokeh draws a table anew if its rows are others, not if their cells are.
+  shown?.updateGrid()
 }
 const text = wrong || `${indices.length} of ${count} ${noun}${count === 1 ? "" : "s"}`
 if (note.text !== text) {

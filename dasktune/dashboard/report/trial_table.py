@@ -16,6 +16,7 @@ from bokeh.models import (
     CDSView,
     ColumnDataSource,
     CustomJS,
+    CustomJSFilter,
     DataTable,
     HTMLTemplateFormatter,
     InlineStyleSheet,
@@ -48,6 +49,7 @@ from dasktune.dashboard.report.table_scripts import (
     DOWNLOAD_CSV,
     FILTER_TABLE,
     FILTER_WHILE_TYPING,
+    FIRST_FILTER,
     KEEP_FOCUS,
     SHOW_SELECTED,
 )
@@ -193,7 +195,9 @@ def _stable_columns(projection: ExperimentProjection) -> tuple[list[str], tuple[
 
 def _draw(spec: FigureSpec, projection: ExperimentProjection, trials: Sequence[TrialProjection]) -> Any:
     live, goals, parameters, fixed, _, _ = spec.structure
-    source, view = spec.source("trials"), CDSView(filter=AllIndices())
+    source = spec.source("trials")
+    first: Any = CustomJSFilter(code=FIRST_FILTER) if live else AllIndices()
+    view = CDSView(filter=first)
     table = DataTable(
         source=source,
         view=view,
@@ -207,6 +211,8 @@ def _draw(spec: FigureSpec, projection: ExperimentProjection, trials: Sequence[T
         sizing_mode="stretch_both",
         stylesheets=[InlineStyleSheet(css=TABLE)],
     )
+    if live:
+        first.args = {"table": table}
     # The height belongs to the frame: a change of the table itself would build it anew.
     frame = column(
         table, name="table frame", sizing_mode="stretch_width", styles=spec.settings["table frame", "styles"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from bokeh.document import Document
@@ -72,6 +73,10 @@ const label = (tabs) => {
   const root = Bokeh.index.find_one(tabs)?.shadow_el
   const heads = [...root?.querySelectorAll(".bk-tab") ?? []]
   heads[0]?.parentElement.setAttribute("role", "tablist")
+  // Bokeh has the tabs after the pages, so the keyboard would reach them last.
+  const bar = heads[0]?.closest(".bk-header")
+  const first = bar && [...root.children].find((one) => one.tagName === "DIV")
+  if (first && first !== bar && !root.activeElement) first.before(bar)
   heads.forEach((head, place) => {
     head.setAttribute("role", "tab")
     head.setAttribute("aria-selected", String(place === tabs.active))
@@ -164,8 +169,8 @@ class Panel:
         self.card.children = [made.build() if isinstance(made, FigureSpec) else made]
         return True
 
-    def give_up(self) -> None:
-        """Say that there was no time for the figure, if it was never drawn."""
+    def mark_undrawn(self) -> None:
+        """Say that the server has ended before the figure was drawn, if it was never drawn."""
         if self.card.children[0].name == PLACEHOLDER:
             self.card.children[0].text = "The server ended before this figure was drawn."
 
@@ -309,7 +314,11 @@ class Viewer:
         self.update()
 
     def update(self) -> None:
-        """Update the header and the visible page."""
+        """Update the header and the visible page; do nothing once `show_end` has begun."""
+        if self.live.is_closing:
+            # The header says which pages lack the last state until the last step.
+            self.needs_update = False
+            return
         if not self.live.lock.acquire(blocking=False):
             # A reader or a render thread holds the lock. The server calls again within 0.1 s.
             self.needs_update = True
@@ -325,34 +334,78 @@ class Viewer:
             self.document.unhold()
             self.live.lock.release()
 
-    def show_end(self, until: float) -> None:
+    def show_end(self, until: float) -> Iterator[None]:
         """Draw all pages for the last time, because the server ends, and say how to look on.
+
+        The process may end between any two steps. So the page says from the first step on which
+        pages do not show the last state, and each step draws one figure.
 
         Parameters
         ----------
         until : float
             The time by `time.monotonic` after which no further figure is begun.
+
+        Yields
+        ------
+        None
+            After each step. The caller sends the changes before it takes the next one.
         """
-        if not self.live.lock.acquire(timeout=_FINAL_LOCK_SECONDS):
+        for one in self._served:
+            one.visible = False
+        if not self._take_last_step(self._begin_end):
+            # The header's text for a lost server says that this is the last known state.
+            for panel in [panel for page in self._panels for panel in page]:
+                panel.mark_undrawn()
+            yield
             return
+        yield
+        waiting = self._by_urgency()
+        # A figure that could not be drawn in time does not change, so its page stays in the list.
+        undrawn: list[Panel] = []
+        while waiting and time.monotonic() <= until:
+            panel = waiting.pop(0)
+            if not self._take_last_step(partial(self._draw_end, panel)):
+                undrawn.append(panel)
+            yield
+        self._take_last_step(partial(self._show_undrawn, [*undrawn, *waiting]))
+        yield
+
+    def _take_last_step(self, step: Callable[[], None]) -> bool:
+        """Take a step of the end; return whether it succeeded. It waits for other threads."""
+        if not self.live.lock.acquire(timeout=_FINAL_LOCK_SECONDS):
+            return False
         try:
             self.document.hold("collect")
-            self.live.is_closing = True
-            self._show_header()
-            for one in self._served:
-                one.visible = False
-            if self._tabs is None:
-                self._begin()
-            for panel in self._by_urgency():
-                if time.monotonic() > until:
-                    panel.give_up()
-                elif panel.show_end(self.live) and panel.section.name == "trials":
-                    self._listen(panel)
+            step()
         except Exception:
-            logger.exception("the last state of an experiment could not be shown")
+            logger.exception("a part of an experiment's last state could not be shown")
+            return False
         finally:
             self.document.unhold()
             self.live.lock.release()
+        return True
+
+    def _begin_end(self) -> None:
+        self.live.is_closing = True
+        if self._tabs is None:
+            self._begin()
+        panels = self._by_urgency()
+        for panel in panels:
+            panel.mark_undrawn()
+        self._show_undrawn(panels)
+
+    def _draw_end(self, panel: Panel) -> None:
+        if panel.show_end(self.live) and panel.section.name == "trials":
+            self._listen(panel)
+
+    def _show_undrawn(self, undrawn: Sequence[Panel]) -> None:
+        """Show in the header which pages do not show the last state."""
+        titles = [
+            page.title
+            for page, panels in zip(self._pages, self._panels, strict=True)
+            if any(panel in undrawn and panel.card.visible for panel in panels)
+        ]
+        self._show_header(titles)
 
     def _by_urgency(self) -> list[Panel]:
         """Return the panels: first the visible page, then the failures, last what takes long."""
@@ -361,13 +414,19 @@ class Viewer:
         others.sort(key=lambda panel: (panel.section.is_slow, panel.section.name != "failures"))
         return [*visible, *others]
 
-    def _show_header(self) -> None:
+    def _show_header(self, undrawn: Sequence[str] = ()) -> None:
         live = self.live
         gone = "driver is lost" if live.is_in_driver else "this page's server does not answer"
+        titles = tuple(undrawn)
         self._header.text = live.cached(
-            "header",
+            f"header {titles}",
             lambda: header_html(
-                live.projection, live.state, gone, command=live.command, is_closing=live.is_closing
+                live.projection,
+                live.state,
+                gone,
+                command=live.command,
+                is_closing=live.is_closing,
+                undrawn=titles,
             ),
         )
 

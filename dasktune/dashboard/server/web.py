@@ -43,6 +43,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+#: The value instead of a step when a viewer has taken all of them.
+_NO_STEP: Final = object()
+
 _AnyViewer: TypeAlias = Viewer | ComparisonViewer | ListViewer
 
 _TEMPLATE: Final = f"""
@@ -52,9 +55,11 @@ _TEMPLATE: Final = f"""
 {{% endblock %}}
 {{% block contents %}}
 <p class="dt-loading">Loading the dashboard ...</p>
-<noscript><p>The dashboard needs JavaScript. Without it, <code>dasktune list</code> and
+<noscript><p>The dashboard needs JavaScript. Without it, <code>dasktune ls</code> and
 <code>dasktune trials</code> show experiments in a terminal.</p></noscript>
+<main>
 {{{{ super() }}}}
+</main>
 {{% endblock %}}
 """
 
@@ -73,9 +78,9 @@ _CLOSE_TIMEOUT: Final = 3.0
 #: Maximum seconds for the last poll.
 _FINAL_POLL_TIMEOUT: Final = 1.0
 #: Maximum seconds from the beginning of the end until all pages have been drawn for the last time.
-_FINAL_DRAW_SECONDS: Final = 1.5
-#: Maximum seconds for the last updates to be sent.
-_FINAL_SEND_SECONDS: Final = 0.9
+_FINAL_DRAW_SECONDS: Final = 2.0
+#: Maximum seconds for the last figure to be drawn and sent.
+_FINAL_SEND_SECONDS: Final = 0.7
 
 #: Maximum number of open connections.
 _MAX_CONNECTIONS: Final = 256
@@ -372,14 +377,17 @@ class WebServer:
             if not future.done():
                 future.set_result(None)
 
-        def show() -> None:
+        steps = viewer.show_end(until)
+
+        def take_step() -> None:
+            goes_on = False
             try:
-                viewer.show_end(until)
+                goes_on = next(steps, _NO_STEP) is not _NO_STEP
             finally:
                 # Bokeh sends what a callback has changed before it runs the next one.
-                viewer.document.add_next_tick_callback(finish)
+                viewer.document.add_next_tick_callback(take_step if goes_on else finish)
 
-        viewer.document.add_next_tick_callback(show)
+        viewer.document.add_next_tick_callback(take_step)
         return future
 
     def _open(self, document: Document) -> None:

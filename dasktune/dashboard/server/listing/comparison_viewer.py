@@ -71,15 +71,21 @@ class ComparisonViewer:
         document.add_periodic_callback(self.update, _PERIOD)
         self.update()
 
-    def show_end(self, until: float) -> None:
+    def show_end(self, until: float) -> Iterator[None]:
         """Show the last state, because the server ends.
 
         Parameters
         ----------
         until : float
             The time by `time.monotonic` at which the server ends; the page is drawn at once.
+
+        Yields
+        ------
+        None
+            After the only step.
         """
         self.update()
+        yield
 
     def update(self) -> None:
         """Update the page, unless another thread holds the lock of an experiment."""
@@ -127,7 +133,7 @@ def comparison_html(lives: Sequence[LiveExperiment]) -> str:
     lives : sequence of LiveExperiment
         The experiments.
     """
-    head = ["", "name", "goal", "best", "configuration of the best", "trials done", "failed"]
+    head = ["#", "name", "goal", "best", "configuration of the best", "trials done", "failed"]
     head += ["results", "elapsed", "state"]
     rows = [_cells(index, live) for index, live in enumerate(lives)]
     lines = [_line("th", head), *(_line("td", row) for row in rows)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from html import escape
 from math import nan
@@ -13,10 +13,10 @@ import numpy as np
 from bokeh.document import Document
 from bokeh.layouts import column, row
 from bokeh.models import (
-    AllIndices,
     Button,
     CDSView,
     CustomJS,
+    CustomJSFilter,
     DataTable,
     Div,
     HTMLTemplateFormatter,
@@ -32,7 +32,13 @@ from bokeh.models import (
 from dasktune.dashboard.figures.figure_spec import FigureSpec
 from dasktune.dashboard.labels import label
 from dasktune.dashboard.report.style import INPUT, MUTED, TABLE
-from dasktune.dashboard.report.table_scripts import FILTER_TABLE, FILTER_WHILE_TYPING, KEEP_FOCUS
+from dasktune.dashboard.report.table_scripts import (
+    FILTER_TABLE,
+    FILTER_WHILE_TYPING,
+    FIRST_FILTER,
+    KEEP_FOCUS,
+    LABEL_BOXES,
+)
 from dasktune.dashboard.report.trial_table import frame_styles
 from dasktune.dashboard.server.experiment_source import ExperimentSource
 from dasktune.dashboard.server.listing.comparison_viewer import MOST_COMPARED
@@ -131,15 +137,21 @@ class ListViewer:
         session = getattr(self.document.session_context, "session", None)
         return session is not None and not session.connection_count
 
-    def show_end(self, until: float) -> None:
+    def show_end(self, until: float) -> Iterator[None]:
         """Show the last state, because the server ends.
 
         Parameters
         ----------
         until : float
             The time by `time.monotonic` at which the server ends; the list is drawn at once.
+
+        Yields
+        ------
+        None
+            After the only step.
         """
         self.update()
+        yield
 
     def update(self) -> None:
         """Update the list."""
@@ -202,9 +214,10 @@ def _columns_of(rows: Sequence[ExperimentSummary]) -> dict[str, Any]:
 
 def _draw(spec: FigureSpec) -> Any:
     source = spec.source("experiments")
+    first: Any = CustomJSFilter(code=FIRST_FILTER)
     table = DataTable(
         source=source,
-        view=CDSView(filter=AllIndices()),
+        view=CDSView(filter=first),
         columns=_table_columns(),
         index_position=None,
         autosize_mode="none",
@@ -215,27 +228,36 @@ def _draw(spec: FigureSpec) -> Any:
         stylesheets=[InlineStyleSheet(css=TABLE)],
         name="experiments table",
     )
+    first.args = {"table": table}
     frame = column(
         table, name="table frame", sizing_mode="stretch_width", styles=spec.settings["table frame", "styles"]
     )
-    style = InlineStyleSheet(css=INPUT)
+    style = [InlineStyleSheet(css=INPUT)]
     note = Paragraph(text="", disable_math=True, name="filter note")
     box = TextInput(
         title="Search the experiments",
         placeholder='digits   state:finished   best < 0.1   created >= "2026-11"',
         sizing_mode="stretch_width",
         name="filter",
-        stylesheets=[style],
+        stylesheets=style,
     )
-    button = Button(label="Compare selected", button_type="primary", width=180, name="compare", align="end")
+    button = Button(
+        label="Compare selected",
+        button_type="primary",
+        width=180,
+        name="compare",
+        align="end",
+        stylesheets=style,
+    )
     arguments = {"source": source, "table": table, "view": table.view, "box": box, "note": note}
     arguments |= {"names": [list(one) for one in _FIELDS], "fixed": [], "noun": "experiment"}
     arguments |= {"sort": ["created", False]}
     filtered = CustomJS(args=arguments, code=FILTER_TABLE)
+    labelled = CustomJS(args={"table": table, "noun": "experiment"}, code=LABEL_BOXES)
     box.js_on_change("value", filtered)
     box.js_on_change("value_input", CustomJS(args=arguments, code=FILTER_WHILE_TYPING))
     for change in ("change:data", "patching", "streaming"):
-        source.js_on_change(change, filtered)
+        source.js_on_change(change, filtered, labelled)
     compare = {"source": source, "note": note, "most": MOST_COMPARED}
     button.js_on_click(CustomJS(args=compare, code=_COMPARE))
     source.selected.js_on_change("indices", CustomJS(args={"table": table}, code=KEEP_FOCUS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from html import escape
 
 import pytest
@@ -452,7 +453,8 @@ def test_the_last_update_draws_all_pages_and_says_how_to_look_on():
     tabs = document.select_one({"type": Tabs}).tabs
     drawn = [tab.child.children[0].children[0].name != PLACEHOLDER for tab in tabs]
     assert drawn == [True] + [False] * (len(tabs) - 1)
-    viewer.show_end(time.monotonic() + 600)
+    for _ in viewer.show_end(time.monotonic() + 600):
+        pass
     for tab in tabs:
         for card in tab.child.children:
             assert card.children[0].name != PLACEHOLDER or not card.visible, tab.title
@@ -467,14 +469,109 @@ def test_the_last_update_draws_all_pages_and_says_how_to_look_on():
     assert escape(command) in text
 
 
-def test_the_last_update_ends_in_time_with_what_is_seen_first():
+def test_the_header_shows_the_last_error_if_all_trials_have_failed():
+    projection = projection_of(suggested("a", x=1), suggested("b", x=2), total=2)
+    assert "failed" not in seen(header_html(projection))
+    projection.extend([started("a", 0.0), failing("a", 1.0, "no data at <data>")])
+    assert "The only trial that has ended failed. The last error: no data" in seen(header_html(projection))
+    projection.extend([started("b", 1.0), failing("b", 3.0, "no <data> at all")])
+    html = header_html(projection)
+    assert "All 2 trials that have ended failed. The last error: no &lt;data&gt; at all" in html
+    # One result, or one trial that has not failed, and the figures show something.
+    projection = two_trials()
+    projection.add(failing("a", 9.0))
+    assert "The last error" not in header_html(projection)
+
+
+LAST = "This is the last state."
+
+
+def drawn_pages(document):
+    """Return the titles of the pages of which each visible section is drawn."""
+    return [
+        tab.title
+        for tab in document.select_one({"type": Tabs}).tabs
+        if all(card.children[0].name != PLACEHOLDER for card in tab.child.children if card.visible)
+    ]
+
+
+def named_pages(viewer):
+    """Return the titles of the pages that the header names as not drawn."""
+    found = re.search(r"before it had drawn the last state of ([^.]*)[.]", seen(viewer._header.text))
+    return found[1].split(", ") if found else []
+
+
+def test_at_each_step_of_the_end_the_page_says_which_pages_lack_the_last_state():
+    projection = two_trials()
+    projection.add(failing("a", 9.0, "too high"))
+    live = LiveExperiment(lambda: projection, Feed())
+    live.poll()
+    document = Document()
+    viewer = Viewer(live, document)
+    titles = [tab.title for tab in document.select_one({"type": Tabs}).tabs]
+    steps = viewer.show_end(time.monotonic() + 600)
+    next(steps)
+    assert named_pages(viewer) == titles
+    for number, _ in enumerate(steps):
+        # A regular update between two steps changes nothing: the process may end at any time.
+        viewer.update()
+        if LAST not in seen(viewer._header.text):
+            assert named_pages(viewer) == titles, number
+    assert number >= len(titles)
+    assert LAST in seen(viewer._header.text)
+    assert drawn_pages(document) == titles
+
+
+def test_the_last_update_ends_in_time_and_names_the_pages_that_it_has_not_drawn():
     projection = two_trials()
     live = LiveExperiment(lambda: projection, Feed())
     live.poll()
     document = Document()
     viewer = Viewer(live, document)
-    viewer.show_end(time.monotonic() - 1)
+    titles = [tab.title for tab in document.select_one({"type": Tabs}).tabs]
+    for _ in viewer.show_end(time.monotonic() - 1):
+        pass
     assert "The server of this page has ended" in seen(viewer._header.text)
+    # The first page has been drawn, but not for the last time.
+    assert named_pages(viewer) == titles
+    assert LAST not in seen(viewer._header.text)
+    texts = [tab.child.children[0].children[0].text for tab in document.select_one({"type": Tabs}).tabs[1:]]
+    assert set(texts) == {"The server ended before this figure was drawn."}
+
+
+def test_a_figure_that_cannot_be_drawn_at_the_end_costs_no_other_page(caplog):
+    projection = two_trials()
+    live = LiveExperiment(lambda: projection, Feed())
+    live.poll()
+    document = Document()
+    viewer = Viewer(live, document)
+
+    def fail():
+        raise ZeroDivisionError("a bug of a figure")
+
+    [panel] = [one for page in viewer._panels for one in page if one.section.name == "failures"]
+    panel.set_section(replace(panel.section, make=fail))
+    for _ in viewer.show_end(time.monotonic() + 600):
+        pass
+    assert named_pages(viewer) == ["Errors"]
+    assert "Errors" not in drawn_pages(document)
+    assert len(drawn_pages(document)) == len(viewer._pages) - 1
+    assert "a bug of a figure" in caplog.text
+
+
+def test_the_end_waits_little_for_a_thread_that_holds_the_lock():
+    projection = two_trials()
+    live = LiveExperiment(lambda: projection, Feed())
+    live.poll()
+    document = Document()
+    viewer = Viewer(live, document, commander=lambda: None)
+    with live.lock:
+        for _ in viewer.show_end(time.monotonic() + 600):
+            pass
+    assert LAST not in seen(viewer._header.text)
+    assert not document.select_one({"name": "controls"}).visible
+    texts = [tab.child.children[0].children[0].text for tab in document.select_one({"type": Tabs}).tabs[1:]]
+    assert set(texts) == {"The server ended before this figure was drawn."}
 
 
 def test_pages_are_there_before_the_first_trial_and_say_why_they_are_empty():

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 import time
@@ -26,6 +27,7 @@ from tornado.httpclient import HTTPRequest
 from tornado.ioloop import IOLoop
 from tornado.websocket import websocket_connect
 
+from dasktune.cli.command_line import COMMANDS
 from dasktune.dashboard import serve
 from dasktune.dashboard.figures.comparison import comparison
 from dasktune.dashboard.figures.figure_spec import empty_spec
@@ -413,6 +415,15 @@ def connect(server, origin):
     IOLoop(make_current=False).run_sync(talk, timeout=60)
 
 
+def test_a_page_without_javascript_names_commands_that_exist(server):
+    with urllib.request.urlopen(server.url, timeout=30) as answer:
+        page = answer.read().decode()
+    [text] = re.findall(r"<noscript>(.*?)</noscript>", page, re.DOTALL)
+    named = re.findall(r"dasktune (\w+)", text)
+    assert named
+    assert set(named) <= COMMANDS.keys()
+
+
 def test_pages_of_other_origins_are_refused(server):
     for origin in ("http://evil.example", "http://localhost:1", "null"):
         with pytest.raises(Exception, match="403"):
@@ -531,7 +542,8 @@ def test_an_experiment_is_shown_by_any_metric_that_its_trials_report(tmp_path):
     offered = [json.loads(value) for value, _ in select.root.options[1:]]
     assert offered == [["loss", "min"], ["loss", "max"], ["net/acc", "min"], ["net/acc", "max"]]
     assert json.loads(select.root.value) == ["net/acc", "max"]
-    viewer.show_end(time.monotonic() + 60)
+    for _ in viewer.show_end(time.monotonic() + 60):
+        pass
     assert not select.root.visible
 
 

@@ -55,3 +55,12 @@ def test_every_input_has_a_range(mode):
         found = focus_range(np.array(values), mode)
         assert np.isfinite([found.low, found.high]).all(), values
         assert found.low < found.high, values
+
+
+@pytest.mark.parametrize("values", [[0.2], [0.2, 0.2, 0.2]])
+def test_the_improvements_of_a_single_trial_give_the_axis_its_length(values):
+    others = np.array([3.0, 1.0, 0.5, 0.3, 0.2, nan])
+    found = focus_range(np.array(values), "min", others)
+    assert found.low < 0.2
+    assert found.high > 3.0
+    assert found.left_out == 0

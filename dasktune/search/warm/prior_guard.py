@@ -81,8 +81,8 @@ def prior_weight(expected: NDArray[np.float64], scores: NDArray[np.float64]) -> 
     Examples
     --------
     >>> own = np.array([-1.0, 0.0, 1.0, 2.0, 3.0])
-    >>> prior_weight(own, own), prior_weight(-own, own), prior_weight(0 * own, own)
-    (1.0, -1.0, 0.375)
+    >>> [round(prior_weight(prior, own), 3) for prior in (own, -own, 0 * own)]
+    [1.0, -1.0, 0.375]
     """
     one, other = np.triu_indices(len(scores), 1)
     differences = expected[one] - expected[other]

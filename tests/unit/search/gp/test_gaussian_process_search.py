@@ -562,9 +562,9 @@ def test_inner_parameters_are_learnt_of_where_they_are():
     def loss(config):
         return 5.0 if config["kind"] == "plain" else abs(config["kind"]["beta"] - 0.8) + 0.1
 
-    configs = trained(searcher, 50, loss)
-    late = [config["kind"] for config in configs[30:] if config["kind"] != "plain"]
-    assert len(late) > 12
+    configs = trained(searcher, 30, loss)
+    late = [config["kind"] for config in configs[20:] if config["kind"] != "plain"]
+    assert len(late) > 6
     assert abs(np.median([kind["beta"] for kind in late]) - 0.8) < 0.1
 
 

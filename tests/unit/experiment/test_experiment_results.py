@@ -512,6 +512,7 @@ def test_a_trial_whose_results_do_not_reach_back_to_the_clone_point_is_found(old
     index = lab.experiment.trial_index
     histories = {key: History(trial.history) for key, trial in index.trials.items()}
     assert index.cut_short() is None
+    assert Lab().experiment.trial_index.cut_short() is None  # no trial has a checkpoint
     reads = []
 
     def read(trial_id: str) -> History:
@@ -528,6 +529,7 @@ def test_a_trial_whose_results_do_not_reach_back_to_the_clone_point_is_found(old
     if found is not None:
         assert found.trial_id == ahead.trial_id
         found.history.read_stored()
+        histories[found.trial_id].read_stored()  # all of it is in memory
         assert reads == [ahead.trial_id]
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dasktune.cluster.sharing import fair_share
 from dasktune.cluster.sharing.fair_share import (
     CREDIT,
     Contender,
@@ -769,8 +770,11 @@ def test_the_work_of_a_plan_grows_with_the_workers_and_no_faster(
         looks[size] += 1
         return look(room, needs)
 
-    look = plan_shares.__globals__["_fits"]
-    monkeypatch.setitem(plan_shares.__globals__, "_fits", fits)
+    # Unpickling the plugin by value, as a test does, gives the class the functions of a copy of the
+    # module.
+    scope = fair_share._Planner._find_place.__globals__
+    look = scope["_fits"]
+    monkeypatch.setitem(scope, "_fits", fits)
     for size in (25, 100):
         capacity = {f"w{number}": gpus(1.0, CPU=4) for number in range(size)}
         trials = [on_gpu(address, {0: 0.25}, CPU=1) for address in capacity for _ in range(4)]

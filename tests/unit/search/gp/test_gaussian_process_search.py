@@ -216,7 +216,8 @@ def test_distances_are_those_of_values_options_and_conditions():
     assert (n[2, 3], n[3, 4], n[4, 5]) == pytest.approx((0, 1, 7 / 8), abs=0.04)
     # Positive definite, although parameters come and go.
     process = ResourceGP(prior_mean(5), features.owners, vectors, np.zeros(6), np.zeros(6))
-    assert np.linalg.eigvalsh(process._covariance(vectors, np.zeros(6))).min() > 0
+    covariance = process._covariance(vectors, np.zeros(6), vectors, np.zeros(6))
+    assert np.linalg.eigvalsh(covariance).min() > 0
 
 
 def test_inactive_parameters_are_those_whose_condition_does_not_hold():

@@ -150,8 +150,8 @@ test-integrations: $(DEV) $(INTEGRATIONS)
 
 # The tests of what depends on the versions of Python and Dask. Install only the packages that these tests
 # need, to be quick. Old versions may warn.
-CORE_TESTS = -m pytest -p no:cacheprovider -W default $(XDIST)
-CORE_PACKAGES := --editable . hypothesis pytest pytest-timeout pytest-xdist
+CORE_TESTS = -m pytest -p no:cacheprovider -W default $(XDIST) $(AGAIN)
+CORE_PACKAGES := --editable . hypothesis pytest pytest-rerunfailures pytest-timeout pytest-xdist
 CORE_PIP = -m pip install --quiet --disable-pip-version-check
 
 .PHONY: test-oldest
@@ -238,7 +238,7 @@ wheel-test: $(DEV)
 		there=$$("$$python" -c 'import dasktune; print(*dasktune.__path__)'); \
 		[[ "$$there" == */site-packages/dasktune ]]; \
 		diff --recursive --exclude=__pycache__ '$(CURDIR)/dasktune' "$$there"; \
-		"$$python" -m pytest -c '$(CURDIR)/pyproject.toml' -p no:cacheprovider $(XDIST) --pyargs dasktune \
+		"$$python" -m pytest -c '$(CURDIR)/pyproject.toml' -p no:cacheprovider $(XDIST) $(AGAIN) --pyargs dasktune \
 			$(patsubst %,'$(CURDIR)/%',$(WHEEL_TESTS))
 
 .PHONY: clean

@@ -31,6 +31,7 @@ collect_ignore_glob = ["*conftest.py"]
 
 #: See :func:`folder_scope`.
 FOLDER = ExitStack()
+LAST_FOLDER: dict[str, Path] = {}
 
 TESTS = Path(__file__).parent
 CLUSTER_TESTS = TESTS / "cluster"
@@ -101,20 +102,21 @@ def _no_files_in_the_home_directory(tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="session")
-def folder_scope() -> ExitStack:
+def folder_scope() -> Iterator[ExitStack]:
     """What ends when the tests of a folder are over, and not with the run.
 
     The processes of an idle cluster would take a tenth of a processor from all tests that follow.
     """
-    return FOLDER
+    yield FOLDER
+    FOLDER.close()
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
-    """End what the tests of a folder have shared."""
-    yield
-    if nextitem is None or nextitem.path.parent != item.path.parent:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """End what the tests of the last folder shared; its last test may have run again before."""
+    if item.path.parent != LAST_FOLDER.get("path", item.path.parent):
         FOLDER.close()
+    LAST_FOLDER["path"] = item.path.parent
 
 
 @pytest.fixture

@@ -6,9 +6,10 @@
 #                     apt-get for the browser tests, if it is missing
 #   make test-slow    the slow tests: long searches, reproduced papers, random faults, scikit-learn's checks,
 #                     SLURM, SSH and Dask Gateway; as root it also installs SLURM and an SSH server
-#   make test-all     both
+#   make test-all     both, and those of make test-integrations
 #   make test-integrations  trainings with PyTorch, Lightning, Accelerate, Transformers and JAX, also on several ranks;
-#                     installs these packages, which take gigabytes; the other commands skip these tests without them
+#                     installs these packages, which take gigabytes; make test and make test-slow skip these tests
+#                     without them
 #   make coverage     which lines of the pure packages the tests have reached that ran with COVERAGE=1; fails if it
 #                     is not all of them
 #   make test-oldest  the core of the tests with the oldest supported Dask, on Python 3.10 if it is there
@@ -34,6 +35,10 @@ SHELL := /bin/bash
 # import dasktune, and compiling it takes each of them as long as importing it.
 export PYTHONDONTWRITEBYTECODE :=
 
+# pip would compile every module, which takes longer than the rest of an installation; Python compiles
+# and stores the imported ones.
+export PIP_COMPILE := 0
+
 # Many tests write small files and sync each of them. In memory that takes no time.
 ifneq ($(wildcard /dev/shm/.),)
 export PYTEST_DEBUG_TEMPROOT ?= /dev/shm
@@ -53,10 +58,11 @@ OLDEST_PYTHON = $(shell .ci/find-python python3.10 "$(PYTHON)")
 WHEEL_DIR := build/wheel
 WHEEL_SOURCE := build/wheel-source
 WHEEL_VENV := build/wheel-venv
-WHEEL_TESTS := $(addprefix tests/,unit/cli component/cli component/dashboard component/isolation unit/trainable unit/tuner/test_tuner.py)
+WHEEL_TESTS := $(addprefix tests/,unit/cli component/cli unit/trainable unit/tuner/test_tuner.py)
 
-# The number of processes that run tests.
-JOBS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
+# The number of processes that run tests: one more than there are processors, because a test waits for other
+# processes and for the network a third of its time.
+JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 1 )))
 
 # Make a virtual environment at $(1) with the Python $(2). If it lacks ensurepip, use the system's pip.
 define make_venv
@@ -94,10 +100,6 @@ $(INTEGRATIONS): | $(DEV)
 # another goal installs them: two pips must not change an environment at the same time.
 DEMO := $(if $(wildcard $(DEV))$(filter-out demo,$(MAKECMDGOALS)),$(DEV),$(VENV)/.installed-rich-sklearn)
 
-# pip would compile every module, which takes longer than the rest of the installation; Python compiles
-# and stores the imported ones.
-$(VENV)/.installed-rich-sklearn: export PIP_COMPILE := 0
-
 .PHONY: demo
 demo: $(DEMO)
 	$(BIN)/python examples/01_digits_asha.py
@@ -118,20 +120,25 @@ PYTEST = $(BIN)/python -m pytest $(XDIST) $(AGAIN)
 # bug: find out why it failed. Without it a test that fails once fails the run.
 AGAIN = $(if $(RERUNS),--reruns=$(RERUNS) -r fER)
 
-# COVERAGE=1 also measures the coverage of the pure packages, as CI does for `make test`. `make coverage` tells what all
-# runs since `coverage erase` have reached.
-MEASURE = $(if $(COVERAGE),--cov --cov-report= --cov-append)
+# With COVERAGE=1, as in CI, `make test` measures which lines of the pure packages the tests in these places reach: all
+# of them, as `make coverage` checks. The other tests run without it, because it takes time.
+MEASURED := dasktune tests/unit tests/component tests/test_imports.py
 
 .PHONY: test
 test: $(DEV)
 	@.ci/browser
-	$(PYTEST) -m 'not slow' $(MEASURE)
+ifdef COVERAGE
+	$(PYTEST) -m 'not slow' tests $(addprefix --ignore=,$(filter tests/%,$(MEASURED)))
+	$(PYTEST) -m 'not slow' $(MEASURED) --cov --cov-report= --cov-append
+else
+	$(PYTEST) -m 'not slow'
+endif
 
 .PHONY: test-slow
 test-slow: $(DEV) $(ENGINES)
 	@.ci/browser
 	@.ci/engines
-	$(PYTEST) -m slow $(MEASURE)
+	$(PYTEST) -m slow
 
 .PHONY: coverage
 coverage: $(DEV)
@@ -141,12 +148,14 @@ coverage: $(DEV)
 test-all: $(DEV) $(ENGINES)
 	@.ci/browser
 	@.ci/engines
+	@$(MAKE) --no-print-directory $(INTEGRATIONS) || \
+		echo 'test-all: PyTorch and the other training packages cannot be installed; their tests are skipped' >&2
 	$(PYTEST)
 
 .PHONY: test-integrations
 test-integrations: $(DEV) $(INTEGRATIONS)
 	$(PYTEST) tests/cluster/test_torch_on_ranks.py tests/cluster/test_trainers_on_ranks.py \
-		tests/cluster/test_training_packages.py tests/unit/integration
+		tests/cluster/test_training_packages.py tests/unit/integration tests/component/integration
 
 # The tests of what depends on the versions of Python and Dask. Install only the packages that these tests
 # need, to be quick. Old versions may warn.
@@ -218,8 +227,8 @@ screenshots: $(DEV)
 # quickstart of the README with nothing but the wheel, as a new user would. Then run the tests from an
 # empty directory, because they would import the checkout otherwise; the packages for tests are those
 # of the contributors' environment. A comparison shows that the wheel has every file; the tests only
-# show that it works without the checkout, so a part of them is enough: every module with its examples,
-# and the main interfaces.
+# show that it works without the checkout, so a part of them is enough: an import of every module, which
+# the collection of their examples does, and the main interfaces.
 .PHONY: wheel-test
 wheel-test: $(DEV)
 	rm -rf $(WHEEL_DIR) $(WHEEL_SOURCE)
@@ -238,7 +247,9 @@ wheel-test: $(DEV)
 		there=$$("$$python" -c 'import dasktune; print(*dasktune.__path__)'); \
 		[[ "$$there" == */site-packages/dasktune ]]; \
 		diff --recursive --exclude=__pycache__ '$(CURDIR)/dasktune' "$$there"; \
-		"$$python" -m pytest -c '$(CURDIR)/pyproject.toml' -p no:cacheprovider $(XDIST) $(AGAIN) --pyargs dasktune \
+		pytest=("$$python" -m pytest -c '$(CURDIR)/pyproject.toml' -p no:cacheprovider); \
+		"$${pytest[@]}" --collect-only --quiet --quiet --pyargs dasktune; \
+		"$${pytest[@]}" $(XDIST) $(AGAIN) \
 			$(patsubst %,'$(CURDIR)/%',$(WHEEL_TESTS))
 
 .PHONY: clean

@@ -47,7 +47,7 @@ return tabs.tabs[tabs.active].child.children.every(isShown)
 """
 
 _IS_READ = f"""{_TABS}
-return !JSON.stringify(Bokeh.documents[0].to_json()).includes(" is being read")
+return !JSON.stringify(Bokeh.documents[0].to_json()).includes("reading the journal")
 """
 
 

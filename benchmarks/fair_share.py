@@ -9,14 +9,9 @@ from __future__ import annotations
 import time
 
 from benchmarks._measure import Figures
-from dasktune.cluster.sharing.fair_share import (
-    Contender,
-    ShareRequest,
-    due_shares,
-    gpu_amounts,
-    plan_shares,
-    total_amounts,
-)
+from dasktune.cluster.sharing.amounts import gpu_amounts, total_amounts
+from dasktune.cluster.sharing.due_shares import Contender, ShareRequest, due_shares
+from dasktune.cluster.sharing.fair_share import plan_shares
 
 __all__ = ["fair_share"]
 

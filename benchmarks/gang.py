@@ -123,7 +123,7 @@ def starts_with_import(cluster: LocalCluster, module: str, trials: int, *, prelo
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         one = tune.Tuner(
-            tune.with_ranks(_import_and_report, RANKS, preload=[module] if preloaded else []),
+            tune.with_ranks(_import_and_report, RANKS, preload=[module] if preloaded else None),
             param_space={"module": module, "number": tune.grid_search(list(range(trials)))},
             tune_config=tune.TuneConfig(max_concurrent_trials=1),
             run_config=tune.RunConfig(storage_path=place, name="run", verbose=0),

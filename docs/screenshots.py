@@ -33,6 +33,8 @@ _HERE = Path(__file__).parent / "_static" / "dashboard"
 #: The size of the window, in pixels.
 _WIDTH = 1100
 _MOST_HEIGHT = 2400
+#: The largest size of a file.
+_MOST_BYTES = 150_000
 #: The largest number of screenshots of a live page, which keeps changing.
 _MOST_LOOKS = 8
 #: The timeout of each wait in seconds: the machine may be busy.
@@ -58,10 +60,11 @@ def _train(config: dict[str, Any]) -> None:
         batch_size=config["batch_size"],
         random_state=0,
     )
-    for _ in range(config.get("epochs", 27)):
+    for epoch in range(config.get("epochs", 27)):
         time.sleep(_PAUSE)
         network.partial_fit(x, y, classes=range(10))
         weights = sum(layer.size for layer in network.coefs_)
+        print(f"epoch {epoch + 1}: loss {network.loss_:.4f}, {weights:,} weights")
         accuracy = network.score(other_x, other_y)
         tune.report({"accuracy": accuracy, "loss": network.loss_, "weights": weights})
 
@@ -190,6 +193,7 @@ def _tuner(cluster: Any, directory: str, name: str, trials: int, **run: Any) -> 
     trainable: Any = _train
     if name == "digits-asha":
         space = {**_NETWORKS, "activation": tune.choice(["relu", "tanh"])}
+        run["log_to_file"] = True
         goals["scheduler"] = ASHAScheduler(max_t=27, grace_period=1, reduction_factor=3)
     elif name == "digits-pbt":
         # A third of a CPU each, so all members of the population run in parallel.
@@ -289,8 +293,21 @@ def _picture(driver: Any, name: str) -> None:
     ground = Image.new("RGB", picture.size, picture.getpixel((2, picture.height - 2)))
     bottom = ImageChops.difference(picture, ground).getbbox()[3]
     picture = picture.crop((0, 0, _WIDTH, min(bottom + 20, picture.height)))
-    # All its colours: with few of them others would look alike.
-    picture.save(_HERE / f"{name}.png", optimize=True)
+    (_HERE / f"{name}.png").write_bytes(_small(picture))
+
+
+def _small(picture: Any) -> bytes:
+    """Return a picture as PNG of at most `_MOST_BYTES`, with as many colours as that allows."""
+    from PIL import Image
+
+    # This method keeps the colours of small things, such as the states of trials.
+    for colours in (256, 192, 128, 96, 64):
+        stream = io.BytesIO()
+        few = picture.quantize(colours, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        few.save(stream, "PNG", optimize=True)
+        if stream.tell() <= _MOST_BYTES:
+            return stream.getvalue()
+    raise RuntimeError(f"a picture with {colours} colours has {stream.tell():,} bytes")
 
 
 def _look(driver: Any) -> bytes:
@@ -314,6 +331,20 @@ for (let i = 0; i < best.length; i++) if (best[i] > best[row]) row = i
 source.selected.indices = [row]
 """
 
+#: Whether all rows of the list of experiments have a state.
+_ARE_LISTED = """
+if (!window.Bokeh || !Bokeh.documents.length) return false
+const table = [...Bokeh.documents[0]._all_models.values()].find((one) => one.type === "DataTable")
+const states = Array.from(table?.source.data.state ?? [])
+return states.length > 0 && states.every((one) => one !== "reading")
+"""
+
+#: Gives the table of trials the height that it has in a window of a usual height.
+_SHORTEN = """
+const models = [...Bokeh.documents[0]._all_models.values()]
+models.find((one) => one.name === "table frame").styles = {height: "460px"}
+"""
+
 #: Writes a filter, as if it had been typed.
 _FILTER = """
 const models = [...Bokeh.documents[0]._all_models.values()]
@@ -334,10 +365,13 @@ def _take(driver: Any, directory: str) -> None:
                     _until_text(driver, "^Importance of parameters for .* trials at")
                 if title == "Trials":
                     driver.execute_script(_SELECT)
-                    _until_text(driver, "the grey shadow is all [0-9,]+ trials$")
+                    driver.execute_script(_SHORTEN)
+                    _until_text(driver, "; the grey shadow is all [0-9,]+ trials$")
+                    _until_text(driver, "^What .* has printed")
                 _picture(driver, f"{name}-{title.lower()}")
         driver.get(server.url)
-        _until_text(driver, "Experiments")
+        # The rows are there, and their journals are read.
+        _until(driver, lambda one: one.execute_script(_ARE_LISTED))
         _picture(driver, "experiments")
         driver.get(f"{server.url}?compare=digits-asha&compare=digits-pbt")
         _until_text(driver, "digits-pbt")
@@ -363,6 +397,7 @@ def _take_report(driver: Any, directory: str) -> None:
     open_page(driver, titles(driver).index("Trials"))
     driver.execute_script(_FILTER, "best>0.95 activation:tanh")
     driver.execute_script(_SELECT)
+    driver.execute_script(_SHORTEN)
     _picture(driver, "report")
     page.unlink()
 

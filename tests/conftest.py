@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
@@ -16,9 +17,22 @@ from hypothesis import HealthCheck, settings
 from leftover_processes import guarded_run, guarded_test
 from s3_kit import Line, S3Server
 
-# Dask reads it at its import, here and in the processes that tests start. Its profiler wakes up
-# each worker a hundred times a second, also those that wait for other tests.
-os.environ.setdefault("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "False")
+# Dask reads them at its import, here and in the processes that tests start. An idle worker and an
+# idle scheduler take a tenth of the processor time without the profiler, which wakes up a hundred
+# times a second, and with fewer looks at the loop, the memory and the machine.
+DASK_SETTINGS = {
+    "WORKER__PROFILE__ENABLED": "False",
+    "WORKER__MEMORY__MONITOR_INTERVAL": "1s",
+    "ADMIN__TICK__INTERVAL": "1s",
+    "ADMIN__SYSTEM_MONITOR__INTERVAL": "5s",
+}
+for _name, _setting in DASK_SETTINGS.items():
+    os.environ.setdefault(f"DASK_DISTRIBUTED__{_name}", _setting)
+
+# OpenMP and BLAS read it when they are imported, which is later. Their threads wait for each other
+# in busy loops. With a process of the tests on each processor, the tests of `WarmStart`, which
+# fits boosted trees, took 50 times the processor time.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # The same examples on every machine; on a slow one it may take its time to make and to try one.
 settings.register_profile(
@@ -29,9 +43,7 @@ settings.load_profile("dasktune")
 # They hold no doctests, and Python can import only one module of a name.
 collect_ignore_glob = ["*conftest.py"]
 
-#: See :func:`folder_scope`.
-FOLDER = ExitStack()
-LAST_FOLDER: dict[str, Path] = {}
+T = TypeVar("T")
 
 TESTS = Path(__file__).parent
 CLUSTER_TESTS = TESTS / "cluster"
@@ -50,8 +62,6 @@ LONGEST_FIRST = (
     "browser",
     "security",
 )
-#: Coverage is measured in the other folders. Their tests alone reach what `make coverage` demands.
-WITHOUT_COVERAGE = {TESTS / folder for folder in (*LONGEST_FIRST, "simulated", "storage")}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -94,6 +104,22 @@ def _no_client_is_left() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _local_clusters_start_quickly() -> Iterator[None]:
+    """Let the workers of a `LocalCluster` be forks of a process that has imported what they need.
+
+    Those of the programs that tests start begin as everybody's do.
+    """
+    import dask
+    import distributed.utils
+
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+        # Dask chooses what is imported first, once. The process starts with the first worker.
+        forks = distributed.utils.get_mp_context()
+        forks.set_forkserver_preload(["distributed", "dasktune.cluster.driver.launch"])
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _no_files_in_the_home_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Let files with tokens go elsewhere, also those of processes that tests start."""
     with pytest.MonkeyPatch.context() as patch:
@@ -101,27 +127,55 @@ def _no_files_in_the_home_directory(tmp_path_factory: pytest.TempPathFactory) ->
         yield
 
 
-@pytest.fixture(scope="session")
-def folder_scope() -> Iterator[ExitStack]:
-    """What ends when the tests of a folder are over, and not with the run.
+class FolderScope:
+    """Keeps what the tests of a folder share until a test of another folder begins.
 
     The processes of an idle cluster would take a tenth of a processor from all tests that follow.
     """
-    yield FOLDER
-    FOLDER.close()
+
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+        self._made: dict[str, Any] = {}
+        self._stack = ExitStack()
+
+    def begin(self, folder: Path) -> None:
+        """Begin a test. The last one of another folder has run for the last time now."""
+        if folder != self._folder:
+            self.close()
+            self._folder = folder
+
+    def shared(self, name: str, make: Callable[[ExitStack], T]) -> T:
+        """Return what `make` has made in this folder; the stack ends it."""
+        if name not in self._made:
+            self._made[name] = make(self._stack)
+        made: T = self._made[name]
+        return made
+
+    def close(self) -> None:
+        """End all."""
+        self._made.clear()
+        self._stack.close()
+
+
+FOLDER_SCOPE = FolderScope()
+
+
+@pytest.fixture(scope="session")
+def folder_scope() -> Iterator[FolderScope]:
+    """For fixtures of modules whose value the tests of a folder share."""
+    yield FOLDER_SCOPE
+    FOLDER_SCOPE.close()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """End what the tests of the last folder shared; its last test may have run again before."""
-    if item.path.parent != LAST_FOLDER.get("path", item.path.parent):
-        FOLDER.close()
-    LAST_FOLDER["path"] = item.path.parent
+    """End what the tests of the last folder have shared."""
+    FOLDER_SCOPE.begin(item.path.parent)
 
 
 @pytest.fixture
 def complete_notices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the notice of a token be written before the test goes on, however busy the machine is."""
+    """Let the notice of a token be written before the test continues, even on a busy machine."""
     from dasktune.progress import background_stream
 
     monkeypatch.setattr(background_stream, "PROMPT_SECONDS", 120.0)
@@ -173,13 +227,21 @@ def _garbage_is_that_of_the_module() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests as those of a cluster, as core, or as without coverage; the longest come first."""
+    """Mark tests as those of a cluster or as core; the longest come first."""
     rank = {TESTS / folder: number for number, folder in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: rank.get(item.path.parent, len(rank)))
+
+    # To look at the parents of each item's path took a tenth of a collection.
+    @functools.cache
+    def facts_of(folder: Path) -> tuple[int, list[str]]:
+        """Return the rank of a folder, and the marks of its tests."""
+        marks = []
+        if any(one in (folder, *folder.parents) for one in CORE_TESTS):
+            marks.append("core")
+        if CLUSTER_TESTS in (folder, *folder.parents):
+            marks.append("cluster")
+        return rank.get(folder, len(rank)), marks
+
+    items.sort(key=lambda item: facts_of(item.path.parent)[0])
     for item in items:
-        if any(folder in item.path.parents for folder in CORE_TESTS):
-            item.add_marker("core")
-        if CLUSTER_TESTS in item.path.parents:
-            item.add_marker(pytest.mark.cluster)
-        if item.path.parent in WITHOUT_COVERAGE and item.config.pluginmanager.has_plugin("pytest_cov"):
-            item.add_marker("no_cover")
+        for mark in facts_of(item.path.parent)[1]:
+            item.add_marker(mark)

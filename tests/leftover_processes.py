@@ -1,6 +1,6 @@
 """End what a failed test, or a killed run of the tests, has left running.
 
-A cluster, driver or browser that goes on takes the processor from all tests that follow. Every
+A cluster, driver or browser that runs on takes the processor from all tests that follow. Every
 process inherits the environment of the one that started it, so a variable there finds them all,
 also those whose parents have died.
 """
@@ -11,10 +11,15 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+
+#: In the command lines of the helpers of `multiprocessing`, which Python starts only once, and of
+#: the forks of the second.
+TRACKER, FORKSERVER = "resource_tracker", "multiprocessing.forkserver"
 
 #: Names the run of the tests, and the test, that started a process.
 RUN, TEST = "DASKTUNE_TEST_RUN", "DASKTUNE_TEST"
@@ -29,10 +34,11 @@ leftover_processes.kill_started_with({variable!r}, {value!r})
 """
 
 
-def kill_started_with(variable: str, value: str) -> list[str]:
+def kill_started_with(variable: str, value: str, spared: str = TRACKER) -> list[str]:
     """Kill the processes whose environment has this value; return their command lines.
 
-    Leaves out this process, and the helper of `multiprocessing`, which Python starts only once.
+    Leaves out this process, the one that tracks resources, and those with `spared` in their command
+    line.
     """
     killed = []
     for process in psutil.process_iter():
@@ -40,10 +46,24 @@ def kill_started_with(variable: str, value: str) -> list[str]:
             if process.pid == os.getpid() or process.environ().get(variable) != value:
                 continue
             command = " ".join(process.cmdline())
-            if command and "resource_tracker" not in command:
+            if command and TRACKER not in command and spared not in command:
                 process.kill()
                 killed.append(command)
     return killed
+
+
+def kill_forks_since(begun: float) -> None:
+    """Kill the processes that were forked for this one after a time in seconds since the epoch.
+
+    They have the environment, and the command line, of the helper of `multiprocessing` that forks.
+    When they began is known to a second, so one that began just before may have to begin again.
+    """
+    for helper in psutil.Process().children():
+        with contextlib.suppress(psutil.Error, OSError):
+            if FORKSERVER in " ".join(helper.cmdline()):
+                for fork in helper.children():
+                    if fork.create_time() > begun - 1:
+                        fork.kill()
 
 
 @contextlib.contextmanager
@@ -51,13 +71,14 @@ def guarded_test(name: str) -> Iterator[None]:
     """Kill what has been started in the block if it fails; fixtures end their own processes."""
     import pytest  # here, because the guard has no need of it
 
-    before = os.environ.get(TEST)
+    before, begun = os.environ.get(TEST), time.time()
     os.environ[TEST] = name
     try:
         yield
     # `pytest.fail`, and so `pytest.raises` if nothing is raised, raises what is no `Exception`.
     except (Exception, pytest.fail.Exception):
-        kill_started_with(TEST, name)
+        kill_started_with(TEST, name, spared=FORKSERVER)
+        kill_forks_since(begun)
         raise
     finally:
         if before is None:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from free_port import free_port
+
 from dasktune.storage.fs.storage import Storage
 
 #: What must never be found in any file or log.
@@ -39,13 +41,6 @@ def put_alone(*args, **options):
 S3Response._key_response_put = put_alone
 main(sys.argv[1:])
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class S3Server:
@@ -78,7 +73,7 @@ class S3Server:
             "client_kwargs": {"region_name": "us-east-1"},
         }
         if port is not None:
-            # The client would try for seconds before it tells of a line that is disturbed.
+            # The client would try for seconds before it reports that a line is disturbed.
             options["config_kwargs"] = {"retries": {"max_attempts": 0}}
         return options
 

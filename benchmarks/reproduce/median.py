@@ -12,27 +12,26 @@ The default rule compares a trial at each result, the others at epochs 3, 9 and 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
+from itertools import product
 from statistics import fmean
 from typing import Any
 
 import numpy as np
-from numpy.random import default_rng
+from numpy.random import SeedSequence, default_rng
 from numpy.typing import NDArray
 
-import dasktune as tune
 from benchmarks._report import spread, table
-from benchmarks.reproduce._result_store import ResultStore
 from benchmarks.reproduce.curves import EPOCHS, load, set_names
+from dasktune.forecast.curve_replay import CurveReplay
+from dasktune.forecast.full_curve import FullCurve
 from dasktune.schedulers import (
     ASHAScheduler,
     MedianStoppingRule,
     PromotingASHAScheduler,
     TrialScheduler,
 )
-from dasktune.testing import simulate
 from dasktune.testing.problems import PROBLEMS
 
 __all__ = ["RULES", "SETS"]
@@ -59,10 +58,10 @@ RULES: Mapping[str, Callable[[], TrialScheduler]] = {
 
 @dataclass(frozen=True)
 class _Run:
-    """The epochs of a search and the lowest loss that it has seen."""
+    """The share of the epochs that a search has trained, and its regret."""
 
-    epochs: int
-    best: float
+    share: float
+    regret: float
 
 
 def _curves(name: str, order: int) -> NDArray[np.float64]:
@@ -77,42 +76,59 @@ def _curves(name: str, order: int) -> NDArray[np.float64]:
     return losses
 
 
-def _search(curves: NDArray[np.float64], scheduler: TrialScheduler, order: int) -> _Run:
-    losses = curves.tolist()
+def _replay(losses: NDArray[np.float64], scheduler: TrialScheduler, order: int) -> tuple[int, float]:
+    """Return the epochs of a search and the lowest loss that it has seen."""
     # Models differ in speed; otherwise results would arrive in the same order at each epoch.
     pace = default_rng([order, 1]).uniform(0.5, 2, len(losses)).tolist()
-    epochs, best = 0, inf
-
-    def train(config: dict[str, Any], checkpoint: int | None) -> Any:
-        row = config["row"]
-        for epoch in range(checkpoint or 0, EPOCHS):
-            yield {"loss": losses[row][epoch]}, pace[row], epoch + 1
-
-    def on_result(time: float, metrics: Mapping[str, Any]) -> None:
-        nonlocal epochs, best
-        epochs, best = epochs + 1, min(best, metrics["loss"])
-
-    simulate(
-        train,
-        param_space={"row": tune.grid_search(list(range(len(losses))))},
-        tune_config=tune.TuneConfig(metric="loss", mode="min", scheduler=scheduler, seed=order),
-        slots=_SLOTS,
-        store=ResultStore(on_result),
-    )
-    return _Run(epochs, best)
+    curves = [
+        FullCurve(
+            [
+                {"training_iteration": epoch, "time_total_s": seconds * epoch, "loss": loss}
+                for epoch, loss in enumerate(row, 1)
+            ],
+            "loss",
+            "min",
+        )
+        for row, seconds in zip(losses.tolist(), pace, strict=True)
+    ]
+    scheduler.set_search_properties("loss", "min")
+    scheduler.seed(SeedSequence(order))
+    replay = CurveReplay(scheduler, curves, _SLOTS)
+    replay.run()
+    return replay.iterations, -replay.best
 
 
-def _row(name: str, rule: str, curves: Mapping[int, NDArray[np.float64]]) -> tuple[list[Any], int, float]:
-    shares, regrets = [], []
-    for order, losses in curves.items():
-        found = _search(losses, RULES[rule](), order)
-        lowest = losses.min(axis=1)
-        # Without a scheduler every trial is complete, so that the goal needs no simulation.
-        regrets.append((found.best - lowest.min()) / (np.median(lowest) - lowest.min()))
-        shares.append(found.epochs / losses.size)
-    lost = sum(regret > 0 for regret in regrets)
-    cells = [name, rule, spread(shares, ".0%"), f"{lost} of {len(regrets)}", f"{fmean(regrets):.3f}"]
-    return cells, lost, float(np.median(shares))
+def _run(name: str, rule: str, order: int) -> _Run:
+    """Return what a rule costs and loses in an order of a set."""
+    losses = _curves(name, order)
+    epochs, best = _replay(losses, RULES[rule](), order)
+    lowest = losses.min(axis=1)
+    # Without a scheduler every trial is complete, so that the goal needs no simulation.
+    regret = (best - lowest.min()) / (np.median(lowest) - lowest.min())
+    return _Run(epochs / losses.size, float(regret))
+
+
+def _show(runs: Mapping[tuple[str, str, int], _Run], sets: Sequence[str]) -> None:
+    """Print a row for each set and rule, and one for each rule over all sets."""
+    rows, totals = [], []
+    known = [name for name in sets if any(name == key[0] for key in runs)]
+    for name, rule in ((name, rule) for name in known for rule in RULES):
+        own = [run for key, run in runs.items() if key[:2] == (name, rule)]
+        if own:
+            shares = spread([run.share for run in own], ".0%")
+            rows.append([name, rule, shares, _lost(own), f"{fmean(run.regret for run in own):.3f}"])
+    print("\nshare of the epochs: median (minimum to maximum); orders that lost the best; mean regret\n")
+    print(table(["curves", "rule", "epochs", "best lost", "regret"], rows))
+    for rule in RULES:
+        own = [run for key, run in runs.items() if key[1] == rule]
+        if own:
+            totals.append([rule, spread([run.share for run in own], ".0%"), _lost(own)])
+    print("\nall orders of all sets\n")
+    print(table(["rule", "epochs", "best lost"], totals), flush=True)
+
+
+def _lost(runs: Sequence[_Run]) -> str:
+    return f"{sum(run.regret > 0 for run in runs)} of {len(runs)}"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -122,20 +138,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--sets", nargs="+", default=SETS, metavar="name", help=f"{', '.join(SETS)} (all)")
     parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES), help="rules (all)")
     options = parser.parse_args(arguments if arguments is not None else [])
-    rows, losts, shares = [], dict.fromkeys(options.rules, 0), {rule: [] for rule in options.rules}
-    for name in options.sets:
-        curves = {order: _curves(name, order) for order in range(options.orders)}
-        for rule in options.rules:
-            cells, lost, share = _row(name, rule, curves)
-            rows.append(cells)
-            losts[rule] += lost
-            shares[rule].append(share)
-    print(f"\n{options.orders} orders: median (minimum to maximum), mean regret\n")
-    print(table(["curves", "rule", "epochs", "best lost", "regret"], rows))
-    runs = options.orders * len(options.sets)
-    print("\nall sets: median of the sets (minimum to maximum)\n")
-    totals = [[rule, spread(shares[rule], ".0%"), f"{losts[rule]} of {runs}"] for rule in options.rules]
-    print(table(["rule", "epochs", "best lost"], totals), flush=True)
+    keys = product(options.sets, options.rules, range(options.orders))
+    runs = {key: _run(*key) for key in keys}
+    _show(runs, options.sets)
 
 
 if __name__ == "__main__":

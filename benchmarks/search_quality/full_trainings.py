@@ -4,7 +4,7 @@ Each searcher runs with promoting ASHA (81 epochs, eta 3), 4 trials at a time, i
 until all trials together have trained for the epochs of 20 full trainings (FT).
 
 On recorded curves a searcher chooses among the configurations of the set: its suggestion is
-replaced by the nearest one that was not tried, and the searcher is told so. On synthetic curves it
+replaced by the nearest one that was not tried, which the searcher adopts. On synthetic curves it
 suggests any configuration, and a configuration is found when it has trained fully.
 
 *Regret* is ``(found - best) / (middle - best)``. `found` is the lowest loss so far, `best` the
@@ -14,15 +14,9 @@ On synthetic curves the losses are those without noise.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from pathlib import Path
-from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -30,20 +24,26 @@ from numpy.random import SeedSequence, default_rng
 from numpy.typing import NDArray
 
 import dasktune as tune
-from benchmarks._measure import machine
-from benchmarks._report import table
 from benchmarks.reproduce.curves import EPOCHS, load, set_names
-from benchmarks.search_quality.figures import p_value
-from dasktune.schedulers import PromotingASHAScheduler
+from benchmarks.search_quality.paired_searches import PairedSearches
+from benchmarks.search_quality.pool import Pool
+from dasktune.schedulers import PromotingASHAScheduler, TrialScheduler
 from dasktune.search import FINISHED, GaussianProcessSearch, Searcher, TuneBOHB
-from dasktune.search.spaces.flat_space import FlatSpace
-from dasktune.search.spaces.unit_cube import UnitCube
 from dasktune.space import Variants
 from dasktune.stopper import Stopper
 from dasktune.testing import simulate
 from dasktune.testing.problems import PROBLEMS, CurveProblem
 
-__all__ = ["CONTENDERS", "PROBLEM_NAMES", "regrets"]
+__all__ = [
+    "CONTENDERS",
+    "MOMENTS",
+    "PROBLEM_NAMES",
+    "Random",
+    "gaussian_process",
+    "regrets",
+    "regrets_of",
+    "search",
+]
 
 _ETA, _SLOTS = 3, 4
 
@@ -54,7 +54,7 @@ MOMENTS = (5, 10, 20)
 PROBLEM_NAMES = (*PROBLEMS, *set_names())
 
 
-class _Random(Searcher):
+class Random(Searcher):
     """Draws from the space, each suggestion from a stream of its own."""
 
     answers_at_once = True
@@ -69,7 +69,7 @@ class _Random(Searcher):
         return self._variants.draw(0, default_rng(stream)).config
 
 
-def _gp(first: int) -> GaussianProcessSearch:
+def gaussian_process(first: int) -> GaussianProcessSearch:
     return GaussianProcessSearch(grace_period=first, reduction_factor=_ETA)
 
 
@@ -83,12 +83,12 @@ class _Contender:
 
 #: The searchers by name; the first one is the one that others are compared with.
 CONTENDERS: Mapping[str, _Contender] = {
-    "random": _Contender(_Random),
+    "random": _Contender(Random),
     "BOHB": _Contender(TuneBOHB),
-    "GP": _Contender(lambda: _gp(1)),
-    "random, grace 9": _Contender(_Random, 9),
+    "GP": _Contender(lambda: gaussian_process(1)),
+    "random, grace 9": _Contender(Random, 9),
     "BOHB, grace 9": _Contender(TuneBOHB, 9),
-    "GP, grace 9": _Contender(lambda: _gp(9), 9),
+    "GP, grace 9": _Contender(lambda: gaussian_process(9), 9),
 }
 
 
@@ -97,32 +97,19 @@ class _OnPool(Searcher):
 
     def __init__(self, searcher: Searcher, space: Mapping[str, Any], configs: Sequence[Any]) -> None:
         super().__init__()
-        self._inner, self._space, self._configs = searcher, space, configs
-        flat = FlatSpace(Variants(space).domains, "the pool")
-        self._flat, self._cube = flat, UnitCube(flat.parameters)
-        self._points = np.array([self._vector(config) for config in configs])
-        self._is_choice = self._cube.options > 0
-        self._is_tried = np.zeros(len(configs), bool)
-
-    def _vector(self, config: Mapping[str, Any]) -> list[float | None]:
-        values = self._flat.values(config)
-        assert values is not None, f"{config} is not in the space"
-        return self._cube.vector(values)
+        self._inner, self._space, self._pool = searcher, space, Pool(space, configs)
 
     def set_search_properties(self, metric: Any, mode: Any, config: Mapping[str, Any], **spec: Any) -> bool:
         self._inner.set_search_properties(metric, mode, self._space, **spec)
         return False
 
     def suggest(self, trial_id: str) -> Any:
-        if self._is_tried.all():
+        if self._pool.is_empty:
             return FINISHED
         suggested = self._inner.suggest(trial_id)
         assert isinstance(suggested, dict), "it always has a suggestion"
-        steps = np.abs(self._points - np.array(self._vector(suggested), dtype=float))
-        distances = (np.where(self._is_choice, steps > 0, steps) ** 2).sum(axis=1)
-        row = int(np.argmin(np.where(self._is_tried, inf, distances)))
-        self._is_tried[row] = True
-        self._inner.adopt(trial_id, self._configs[row])
+        row = self._pool.take(suggested)
+        self._inner.adopt(trial_id, self._pool.configs[row])
         return {"row": row}
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
@@ -200,11 +187,29 @@ def _recorded(name: str, searcher: Searcher, seed: int) -> _Trials:
 def regrets(problem: str, contender: str, seed: int) -> list[float]:
     """Return the regret of a search after 5, 10 and 20 full trainings."""
     how = CONTENDERS[contender]
+    scheduler = PromotingASHAScheduler(max_t=EPOCHS, reduction_factor=_ETA, grace_period=how.grace_period)
+    return search(problem, how.make(), scheduler, seed, _SLOTS)
+
+
+def search(problem: str, searcher: Searcher, scheduler: TrialScheduler, seed: int, slots: int) -> list[float]:
+    """Return the regret of a search after 5, 10 and 20 full trainings.
+
+    Parameters
+    ----------
+    problem : str
+        One of `PROBLEM_NAMES`.
+    searcher, scheduler : Searcher, TrialScheduler
+        New ones.
+    seed : int
+        The seed of the search, of the pace of each trial, and of the training.
+    slots : int
+        The number of trials that run at a time.
+    """
     is_synthetic = problem in PROBLEMS
     trials = (
-        _synthetic(PROBLEMS[problem](), how.make(), seed)
+        _synthetic(PROBLEMS[problem](), searcher, seed)
         if is_synthetic
-        else _recorded(problem, how.make(), seed)
+        else _recorded(problem, searcher, seed)
     )
     record = _Record(only_complete=is_synthetic)
     simulate(
@@ -215,84 +220,46 @@ def regrets(problem: str, contender: str, seed: int) -> list[float]:
             mode="min",
             num_samples=-1,
             search_alg=trials.searcher,
-            scheduler=PromotingASHAScheduler(
-                max_t=EPOCHS, reduction_factor=_ETA, grace_period=how.grace_period
-            ),
+            scheduler=scheduler,
             seed=seed,
         ),
         run_config=tune.RunConfig(stop=record),
-        slots=_SLOTS,
+        slots=slots,
     )
-    found = [record.best[min(moment * EPOCHS, len(record.best)) - 1] for moment in MOMENTS]
-    scale = trials.middle - trials.best
-    return [(one - trials.best) / scale if one < inf else 1.0 for one in found]
+    return regrets_of(record.best, trials.best, trials.middle)
 
 
-def _rows(runs: Mapping[tuple[str, str, int], list[float]], problems: Sequence[str]) -> list[list[Any]]:
-    """Return the rows of a table, each with a contender over the seeds of some problems."""
-    base = next(iter(CONTENDERS))
-    rows = []
-    for label in CONTENDERS:
-        pairs = [
-            (own, runs[problem, base, seed])
-            for (problem, name, seed), own in runs.items()
-            if name == label and problem in problems and (problem, base, seed) in runs
-        ]
-        if not pairs:
-            continue
-        cells: list[Any] = [", ".join(problems), label, len(pairs)]
-        for index in range(len(MOMENTS)):
-            own, other = ([pair[side][index] for pair in pairs] for side in (0, 1))
-            wins = sum(one < two - 1e-12 for one, two in zip(own, other, strict=True))
-            losses = sum(one > two + 1e-12 for one, two in zip(own, other, strict=True))
-            against = "" if label == base else f"; {wins}:{losses}"
-            cells.append(f"{fmean(own):.3f} ({median(own):.3f}){against}")
-        cells.append("" if label == base else f"{p_value(own, other):.2g}")
-        rows.append(cells)
-    return rows
+def regrets_of(found: Sequence[float], best: float, middle: float) -> list[float]:
+    """Return the regrets after 5, 10 and 20 full trainings.
+
+    Parameters
+    ----------
+    found : sequence of float
+        The lowest loss after each epoch of the search.
+    best, middle : float
+        The lowest loss of all configurations, and the median of their lowest losses.
+    """
+    losses = [found[min(moment * EPOCHS, len(found)) - 1] for moment in MOMENTS]
+    return [(loss - best) / (middle - best) if loss < inf else 1.0 for loss in losses]
 
 
-def _show(runs: Mapping[tuple[str, str, int], list[float]]) -> None:
-    header = ["problems", "searcher", "searches", *(f"after {moment} FT" for moment in MOMENTS), "p at 20"]
-    print(f"\nmean regret (median); wins:losses against {next(iter(CONTENDERS))}, by pairs of seeds\n")
-    known = [name for name in PROBLEM_NAMES if any(key[0] == name for key in runs)]
-    groups = [[name] for name in known]
-    for prefix in ("hartmann", "lightgbm"):
-        group = [name for name in known if name.startswith(prefix)]
-        groups += [group] if len(group) > 1 else []
-    print(table(header, [row for group in groups for row in _rows(runs, group)]), flush=True)
+def _groups(known: list[str]) -> list[list[str]]:
+    return [[name for name in known if name.startswith(prefix)] for prefix in ("hartmann", "lightgbm")]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the searches that a file does not have yet, and print the tables of all."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=20, help="searches of each (20)")
-    parser.add_argument("--first-seed", type=int, default=0, help="the first seed (0)")
-    parser.add_argument("--problems", nargs="+", choices=PROBLEM_NAMES, default=PROBLEM_NAMES)
-    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
-    parser.add_argument("--runs", type=Path, help="a file with a line for each search (none)")
-    parser.add_argument("--minutes", type=float, default=inf, help="begin no search after this time")
-    options = parser.parse_args(arguments)
-    begun = time.monotonic()
-    runs: dict[tuple[str, str, int], list[float]] = {}
-    if options.runs and options.runs.exists():
-        for line in options.runs.read_text().splitlines():
-            problem, contender, seed, found = json.loads(line)
-            runs[problem, contender, seed] = found
-    for seed in range(options.first_seed, options.first_seed + options.seeds):
-        for key in ((name, label, seed) for name in options.problems for label in options.contenders):
-            if key in runs or time.monotonic() - begun > 60 * options.minutes:
-                continue
-            runs[key] = regrets(*key)
-            if options.runs:
-                with options.runs.open("a") as file:
-                    file.write(json.dumps([*key, runs[key]]) + "\n")
-    about = machine()
-    print(f"{about['date']}, {about['cores']} cores, {time.monotonic() - begun:.0f} s")
-    _show(runs)
+    searches = PairedSearches(
+        regrets=regrets,
+        contenders=list(CONTENDERS),
+        moments=MOMENTS,
+        problem="problem",
+        problems=PROBLEM_NAMES,
+        default=PROBLEM_NAMES,
+        groups=_groups,
+    )
+    searches.main(arguments, __doc__)
 
 
 if __name__ == "__main__":
-    # Small matrices are not worth a thread.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     main()

@@ -11,28 +11,19 @@ and `middle` are the lowest one and the median of the recorded configurations
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from math import inf
-from pathlib import Path
-from statistics import fmean, median
 from typing import Any
 
 import numpy as np
 from numpy.random import default_rng
 
 import dasktune as tune
-from benchmarks._measure import machine
-from benchmarks._report import table
 from benchmarks.reproduce.curves import CurveSet, load, set_path
 from benchmarks.reproduce.data_sets import Halves, load_halves
 from benchmarks.reproduce.recipes import SETS
 from benchmarks.reproduce.training import train_lightgbm
-from benchmarks.search_quality.figures import p_value
+from benchmarks.search_quality.paired_searches import PairedSearches
 from dasktune.search import Searcher, WarmStart
 from dasktune.stopper import Stopper
 from dasktune.testing import simulate
@@ -130,66 +121,19 @@ def regrets(name: str, contender: str, seed: int) -> list[float]:
     return [(min(record.losses[:moment]) - best) / (middle - best) for moment in _MOMENTS]
 
 
-def _rows(runs: Mapping[tuple[str, str, int], list[float]], names: Sequence[str]) -> list[list[Any]]:
-    """Return the rows of a table, each with a contender over the seeds of some data sets."""
-    base, rows = next(iter(CONTENDERS)), []
-    for label in CONTENDERS:
-        pairs = [
-            (own, runs[name, base, seed])
-            for (name, contender, seed), own in runs.items()
-            if contender == label and name in names and (name, base, seed) in runs
-        ]
-        if not pairs:
-            continue
-        cells: list[Any] = [", ".join(names), label, len(pairs)]
-        for index in range(len(_MOMENTS)):
-            own, other = ([pair[side][index] for pair in pairs] for side in (0, 1))
-            wins = sum(one < two for one, two in zip(own, other, strict=True))
-            losses = sum(one > two for one, two in zip(own, other, strict=True))
-            against = "" if label == base else f"; {wins}:{losses}, p={p_value(own, other):.2g}"
-            cells.append(f"{fmean(own):.2f} ({median(own):.2f}){against}")
-        rows.append(cells)
-    return rows
-
-
-def _show(runs: Mapping[tuple[str, str, int], list[float]]) -> None:
-    header = ["data sets", "searcher", "searches", *(f"after {moment}" for moment in _MOMENTS)]
-    print(f"\nmean regret (median); wins:losses against {next(iter(CONTENDERS))}, by pairs of seeds\n")
-    names = [name for name in (*_OPEN, *_SEALED) if any(key[0] == name for key in runs)]
-    groups = [[name] for name in names] + ([names] if len(names) > 1 else [])
-    print(table(header, [row for group in groups for row in _rows(runs, group)]), flush=True)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the searches that a file does not have yet, and print the tables of all."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=20, help="searches of each (20)")
-    parser.add_argument("--first-seed", type=int, default=0, help="the first seed (0)")
-    parser.add_argument("--sets", nargs="+", choices=(*_OPEN, *_SEALED), default=_OPEN)
-    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
-    parser.add_argument("--runs", type=Path, help="a file with a line for each search (none)")
-    parser.add_argument("--minutes", type=float, default=inf, help="begin no search after this time")
-    options = parser.parse_args(arguments)
-    begun = time.monotonic()
-    runs: dict[tuple[str, str, int], list[float]] = {}
-    if options.runs and options.runs.exists():
-        for line in options.runs.read_text().splitlines():
-            name, contender, seed, found = json.loads(line)
-            runs[name, contender, seed] = found
-    for seed in range(options.first_seed, options.first_seed + options.seeds):
-        for key in ((name, label, seed) for name in options.sets for label in options.contenders):
-            if key in runs or time.monotonic() - begun > 60 * options.minutes:
-                continue
-            runs[key] = regrets(*key)
-            if options.runs:
-                with options.runs.open("a") as file:
-                    file.write(json.dumps([*key, runs[key]]) + "\n")
-    about = machine()
-    print(f"{about['date']}, {about['cores']} cores, {time.monotonic() - begun:.0f} s")
-    _show(runs)
+    searches = PairedSearches(
+        regrets=regrets,
+        contenders=list(CONTENDERS),
+        moments=_MOMENTS,
+        problem="set",
+        problems=(*_OPEN, *_SEALED),
+        default=_OPEN,
+        groups=lambda known: [known],
+    )
+    searches.main(arguments, __doc__)
 
 
 if __name__ == "__main__":
-    # Small matrices are not worth a thread.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     main()

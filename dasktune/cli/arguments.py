@@ -11,11 +11,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from dasktune.cli.experiment_overview import experiments_below
 from dasktune.config import DEFAULT_STORAGE_PATH
 from dasktune.config.validation import normalised_name
 from dasktune.errors import ConfigError, StorageError, TuneError, check
 from dasktune.storage.experiment.experiment_store import SPEC_FILE
+from dasktune.storage.experiment.experiments_below import experiments_below
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
 
@@ -23,6 +23,7 @@ __all__ = [
     "add_address",
     "add_experiment",
     "add_format",
+    "add_goal",
     "add_storage_options",
     "pairs",
     "storage_of",
@@ -81,6 +82,20 @@ def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:
     """Add the argument for the output format."""
     parser.add_argument(
         "--format", choices=formats, default=formats[0], help="the output format (default: %(default)s)"
+    )
+
+
+def add_goal(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments for the metric by which to compare trials, and its mode."""
+    parser.add_argument(
+        "--metric",
+        metavar="NAME",
+        help="the metric to compare (default: the one that the experiment optimises)",
+    )
+    parser.add_argument(
+        "--mode",
+        choices=("min", "max"),
+        help="whether the lowest or the highest value is best (default: the experiment's mode)",
     )
 
 

@@ -7,7 +7,7 @@ order, the last records could be missing, and a finished experiment would be sho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,16 +17,15 @@ from typing import Any, Final, Literal
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.model.load import empty_projection
 from dasktune.dashboard.model.trial_projection import TrialProjection
-from dasktune.errors import ConfigError, StorageError
-from dasktune.storage.experiment.experiment_store import SPEC_FILE, ExperimentStore
-from dasktune.storage.fs.redaction import reading
+from dasktune.errors import ConfigError
+from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import check_journal_exists, read_journal
 from dasktune.storage.leader.leader_lease import LeaderLease
 from dasktune.storage.leader.leader_lock import current_leader
 from dasktune.trial.metrics import Metric, Modes
 
-__all__ = ["Overview", "experiments_below", "find_trial", "read_experiment"]
+__all__ = ["Overview", "find_trial", "read_experiment"]
 
 #: Number of trials that a message names.
 _MOST_NAMED: Final = 5
@@ -135,32 +134,3 @@ def find_trial(projection: ExperimentProjection, trial_id: str) -> TrialProjecti
         more = [] if len(projection.trials) <= _MOST_NAMED else ["..."]
         raise ConfigError(f"TRIAL must be one of {', '.join(some + more)}, got {trial_id!r}")
     return trial
-
-
-def experiments_below(place: Storage, depth: int) -> Iterator[Storage]:
-    """Yield the directories of experiments: `place` itself, or the ones below it by name.
-
-    Parameters
-    ----------
-    place : Storage
-        The directory. Symbolic links below it are not followed.
-    depth : int
-        The number of levels to search below it.
-
-    Raises
-    ------
-    StorageError
-        If the directory cannot be read.
-    """
-    with reading(SPEC_FILE, place):
-        if place.exists(SPEC_FILE):
-            yield place
-            return
-    if depth <= 0:
-        return
-    with reading("its directories", place):
-        names = place.names()
-    for name in names:
-        # Skip files, symbolic links, and names that no experiment can have.
-        with suppress(ConfigError, StorageError):
-            yield from experiments_below(place.child(name), depth - 1)

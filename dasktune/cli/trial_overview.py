@@ -44,6 +44,7 @@ def trial_facts(trial: TrialProjection, overview: Overview) -> dict[str, Any]:
         **_state(trial, overview),
         "config": trial.config,
         "metrics": trial.metrics,
+        "max_ranks": trial.max_ranks or None,
         "ranks": [dict(zip(RANK_COLUMNS, row, strict=True)) for row in ranks],
     }
 
@@ -56,7 +57,7 @@ def _parts(trial: TrialProjection, overview: Overview, width: int | None) -> Ite
         yield _section("Last result", trial.metrics)
     if trial.ranks is not None:
         rows = [[one_line(cell) for cell in row] for row in trial.ranks.rows()]
-        yield f"Ranks\n{_indented(table_text(RANK_COLUMNS, rows, width))}"
+        yield f"Ranks: {trial.ranks.number}\n{_indented(table_text(RANK_COLUMNS, rows, width))}"
 
 
 def _state(trial: TrialProjection, overview: Overview) -> dict[str, Any]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Final
 
 from numpy.random import SeedSequence
 
-from dasktune.config.validation import check_bool, check_seconds, is_int, is_policy
-from dasktune.errors import check
+from dasktune.config.found_past import is_unread
+from dasktune.config.validation import check_bool, check_seconds, is_int, is_policy, is_text
+from dasktune.errors import check, without_passwords
 from dasktune.trial.metrics import Metric, Mode, Modes, check_goals
 
 __all__ = ["DEFAULT_METRIC", "TuneConfig"]
@@ -37,6 +39,11 @@ class TuneConfig:
         -1 has no limit: another rule must end the experiment.
     search_alg : Searcher, SearchAlgorithm or str, optional
         Chooses the configuration of each new trial; random and grid search by default.
+    learn_from : str, path or list of them, optional
+        Directories or URLs in which earlier experiments of the same trainable, metric and mode are
+        looked for when a `Tuner` is created, up to two levels deep. If there are any,
+        :class:`~dasktune.search.WarmStart` searches with their trials as its past, otherwise the
+        search is random. Not with `search_alg`.
     scheduler : TrialScheduler or str, optional
         Stops, pauses and prioritises trials; first in, first out by default. An experiment copies
         the scheduler, so you can use the same one for others.
@@ -64,7 +71,8 @@ class TuneConfig:
     Raises
     ------
     ConfigError
-        If an argument breaks its rule.
+        If an argument breaks its rule, or `learn_from` is given with a `search_alg` or without a
+        single metric.
 
     Examples
     --------
@@ -80,6 +88,7 @@ class TuneConfig:
     mode: Modes = None
     num_samples: int = 1
     search_alg: Any = None
+    learn_from: Any = None
     scheduler: Any = None
     max_concurrent_trials: int | None = None
     time_budget_s: float | timedelta | None = None
@@ -101,6 +110,7 @@ class TuneConfig:
             policy = getattr(self, name)
             hint = f"A class must be called: {name}={policy.__name__}()." if isinstance(policy, type) else ""
             check(is_policy(policy), name, "an object or a name", policy, hint)
+        self._check_past()
         check(
             self.max_concurrent_trials is None or is_int(self.max_concurrent_trials, least=1),
             "max_concurrent_trials",
@@ -129,6 +139,25 @@ class TuneConfig:
         given = self.metric is None or self.mode is not None
         hint = f"Say whether lower or higher values of {self.metric!r} are better."
         check(given, "mode", "'min' or 'max'", self.mode, hint)
+
+    def _check_past(self) -> None:
+        given = self.learn_from
+        if not is_unread(given):
+            return
+        places = given if isinstance(given, list | tuple) else [given]
+        is_place = [is_text(one) or isinstance(one, os.PathLike) for one in places]
+        rule = "a directory, a URL, or a list of at least one of them"
+        check(bool(places) and all(is_place), "learn_from", rule, given)
+        hint = "For its arguments write search_alg=WarmStart(past=[paths], ...) and no learn_from."
+        rule = "None with learn_from, which chooses WarmStart"
+        check(self.search_alg is None, "search_alg", rule, self.search_alg, hint)
+        hint = "WarmStart optimises one metric: name it by metric and mode."
+        check(self.single_goal[0] is not None, "learn_from", "None without a single metric", given, hint)
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{one.name}={getattr(self, one.name)!r}" for one in fields(self))
+        # A place of earlier experiments may contain a password.
+        return without_passwords(f"TuneConfig({arguments})")
 
     @property
     def single_goal(self) -> tuple[str | None, Mode | None]:

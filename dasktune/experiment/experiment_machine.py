@@ -52,10 +52,12 @@ from dasktune.trial import events
 from dasktune.trial.actions import (
     Action,
     AdmitOthers,
+    ChangeRequest,
     EndExperiment,
     ExploitTrial,
     FinishTrial,
     GiveUp,
+    GrowTrial,
     ReopenTrial,
     SetShare,
     StopTrial,
@@ -64,6 +66,7 @@ from dasktune.trial.actions import (
     YieldTrial,
 )
 from dasktune.trial.metrics import score
+from dasktune.trial.resources import ElasticPlacement
 from dasktune.trial.rows.row_blocks import IN_MEMORY, BlockStore
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import NO_STATUS_LOG, Trial
@@ -300,7 +303,7 @@ class ExperimentMachine:
     def _on_other_event(self, event: events.OtherEvent) -> None:  # noqa: C901, PLR0912, PLR0915 - one branch for each kind of event
         match event:
             case events.ResourcesGranted():
-                self._start(self.trials[event.trial_id])
+                self._start(self.trials[event.trial_id], event.num_ranks)
             case events.SuggestionAsked():
                 self.pending_suggestion.open(event.trial_id)
             case events.Suggested():
@@ -330,6 +333,8 @@ class ExperimentMachine:
                 self._set_share(event.weight, event.priority, event.yields_after)
             case events.ShareExceeded():
                 self._yield(self.trials[event.trial_id], event)
+            case events.RoomForRanks():
+                self._grow(self.trials[event.trial_id], event)
             case events.CheckpointLost() | events.CheckpointStored():
                 self._actions += self._checkpoints.on_event(event)
             case events.ClusterChanged():
@@ -505,9 +510,13 @@ class ExperimentMachine:
 
     # Starts and ends
 
-    def _start(self, trial: Trial) -> None:
+    def _start(self, trial: Trial, num_ranks: int) -> None:
+        key, incarnation, request = trial.trial_id, trial.incarnation, trial.resources
         if trial.status is TrialStatus.PAUSED:
-            self._emit(UnpauseTrial(trial_id=trial.trial_id, incarnation=trial.incarnation))
+            self._emit(UnpauseTrial(trial_id=key, incarnation=incarnation))
+        if isinstance(request, ElasticPlacement) and num_ranks not in (0, len(request.bundles)):
+            resized = request.resized(num_ranks)
+            self._emit(ChangeRequest(trial_id=key, incarnation=incarnation, resources=resized))
         trial.incarnation = self.state.next_incarnation(trial)
         trial.last_seq = 0
         self._emit(trial_actions.start_action(trial, self._policies.on_start(trial)))
@@ -581,6 +590,12 @@ class ExperimentMachine:
             trial.pause_reason = event.reason
             key, incarnation = trial.trial_id, trial.incarnation
             self._emit(YieldTrial(trial_id=key, incarnation=incarnation, reason=event.reason))
+
+    def _grow(self, trial: Trial, event: events.RoomForRanks) -> None:
+        """Let a trial leave to get all its ranks, unless it has left its workers meanwhile."""
+        if trial.incarnation == event.incarnation and trial.status is TrialStatus.RUNNING:
+            key, incarnation = trial.trial_id, trial.incarnation
+            self._emit(GrowTrial(trial_id=key, incarnation=incarnation, reason=event.reason))
 
     def _reopen(self, trial: Trial, *, fresh: bool) -> None:
         was_final = trial.status.is_final

@@ -45,7 +45,8 @@ def contenders(given: Schedulers | None, max_t: int) -> dict[str, TrialScheduler
     given : mapping, iterable or None
         Schedulers, their names, or tuples of a name and arguments, with labels as the keys of a
         mapping. By default ASHA, stopping and promoting, with each ``grace_period`` of 1, 3, 9, ...
-        below a third of `max_t`; HyperBand; and the median stopping rule.
+        below a third of `max_t`; HyperBand; and the median stopping rule, at each result and only
+        at rungs.
     max_t : int
         The highest ``training_iteration`` of the curves; the default `max_t` of a scheduler that is
         given by its name.
@@ -84,9 +85,9 @@ def arguments_note(max_t: int) -> str:
 
 
 def _default(max_t: int) -> dict[str, Contender]:
-    graces = [int(budget) for budget in rung_budgets(1, max_t, _ETA) if budget < max_t] or [1]
+    rungs = [int(budget) for budget in rung_budgets(1, max_t, _ETA) if budget < max_t] or [1]
     # After a ninth of the training there is little left to save.
-    graces = [grace for grace in graces if grace * _ETA < max_t] or graces[:1]
+    graces = [rung for rung in rungs if rung * _ETA < max_t] or rungs[:1]
     found: dict[str, Contender] = {}
     for kind in (PromotingASHAScheduler, ASHAScheduler):
         for grace in graces:
@@ -96,6 +97,10 @@ def _default(max_t: int) -> dict[str, Contender]:
     grace = max(1, max_t // _ETA**3)
     label = f"MedianStoppingRule(grace_period={grace})"
     found[label] = MedianStoppingRule(time_attr=TRAINING_ITERATION, grace_period=grace)
+    # One result says too little of a trial to stop it: the first comparison is at the second rung.
+    moments = rungs[1:] or rungs
+    label = f"MedianStoppingRule(check_at={moments})"
+    found[label] = MedianStoppingRule(time_attr=TRAINING_ITERATION, check_at=moments)
     return found
 
 

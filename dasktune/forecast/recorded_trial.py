@@ -41,8 +41,9 @@ class RecordedTrial:
         Why it ended; empty if its code returned.
     stopped_early : bool, default=False
         Whether a scheduler has stopped it.
-    began, ended : float, optional
-        Its first start and its end, in seconds on the driver's clock.
+    stays : sequence of tuple of float, default=()
+        When it began and ended to run on a worker, in seconds on the driver's clock. A trial that
+        has paused has several.
     """
 
     rows: Sequence[Mapping[str, Any]]
@@ -50,8 +51,7 @@ class RecordedTrial:
     status: PublicStatus
     reason: str = ""
     stopped_early: bool = False
-    began: float | None = None
-    ended: float | None = None
+    stays: Sequence[tuple[float, float]] = ()
 
     @property
     def iterations(self) -> int:
@@ -140,7 +140,8 @@ def _why_too_few(trials: Sequence[RecordedTrial], found: int, top: int, censored
 def busy_workers(trials: Iterable[RecordedTrial]) -> int | None:
     """Return how many trials ran at a time: the largest number that lasted for 5 % of the time.
 
-    Clocks and queues let trials overlap for moments, so the maximum would be too high.
+    Clocks and queues let trials overlap for moments, so the maximum would be too high. A paused
+    trial does not run.
 
     Parameters
     ----------
@@ -150,19 +151,20 @@ def busy_workers(trials: Iterable[RecordedTrial]) -> int | None:
     Returns
     -------
     int or None
-        None if no trial has both times.
+        None if no trial has a stay.
 
     Examples
     --------
     >>> def trial(began, ended):
-    ...     return RecordedTrial(rows=[], status=PublicStatus.TERMINATED, began=began, ended=ended)
+    ...     done = PublicStatus.TERMINATED
+    ...     return RecordedTrial(rows=[], status=done, stays=[(began, ended)])
     >>> busy_workers([trial(0, 10), trial(0, 10), trial(9.99, 20)])
     2
     """
     changes: list[tuple[float, int]] = []
     for trial in trials:
-        if trial.began is not None and trial.ended is not None:
-            changes += [(trial.began, 1), (trial.ended, -1)]
+        for began, ended in trial.stays:
+            changes += [(began, 1), (ended, -1)]
     changes.sort()
     lasted: dict[int, float] = {}
     running = 0

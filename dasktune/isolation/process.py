@@ -26,7 +26,9 @@ __all__ = [
     "STACKS_SIGNAL",
     "ChildDied",
     "ChildProcess",
+    "Interpreter",
     "StartedProcess",
+    "guarded",
     "import_path",
     "start_interpreter",
 ]
@@ -105,7 +107,7 @@ class StartedProcess(Protocol):
         """Wait for its end, reap it, and return its exit status as `subprocess` does."""
 
 
-class _Interpreter:
+class Interpreter:
     """A fresh interpreter; see `StartedProcess`.
 
     Parameters
@@ -196,6 +198,18 @@ def start_interpreter(
         )
 
     return _starter.submit(start).result()
+
+
+def guarded(pid: int) -> GroupGuard:
+    """Start a guard of a child's process group.
+
+    Parameters
+    ----------
+    pid : int
+        Process id of the child, which leads the group and has not been reaped.
+    """
+    # In this thread SIGTERM is blocked, which may come before the guard ignores it.
+    return _starter.submit(GroupGuard, pid).result()
 
 
 #: Starts a process that has two descriptors of this one, of its connection and of the file for the
@@ -396,12 +410,11 @@ class ChildProcess:
     def _start(self, link: int, crash_file: int) -> StartedProcess:
         inherited = os.environ if self._inherited is None else self._inherited
         environment = {**inherited, **self.environment}
-        return _Interpreter(start_interpreter(self._module, link, environment, [crash_file]))
+        return Interpreter(start_interpreter(self._module, link, environment, [crash_file]))
 
     def _guarded(self) -> GroupGuard:
         try:
-            # There SIGTERM is blocked, which may come before the guard ignores it.
-            return _starter.submit(GroupGuard, self._process.pid).result()
+            return guarded(self._process.pid)
         except BaseException:
             self._kill_group()
             self._process.wait()

@@ -12,12 +12,13 @@ from typing import Final
 
 __all__ = ["ProcessState"]
 
-#: Prefixes of variables that libraries set at their import: OpenMP (by scikit-learn), TensorFlow
-#: and JAX. A process with such changes may still run the next trial.
-_OF_LIBRARIES: Final = ("KMP_", "TF_", "TF2_", "TPU_", "XLA_")
+#: Prefixes of variables that libraries set at their import: OpenMP (by scikit-learn), TensorFlow,
+#: JAX and PyTorch. A process with such changes may still run the next trial.
+_OF_LIBRARIES: Final = ("KMP_", "TF_", "TF2_", "TORCHINDUCTOR_", "TPU_", "XLA_")
 
-#: Thread of fsspec, which dasktune itself uses for remote storage.
-_OUR_THREADS: Final = frozenset({"fsspecIO"})
+#: Threads that run no user code: those of fsspec, which dasktune itself uses for remote storage,
+#: and of tqdm, which redraws progress bars every ten seconds.
+_THREADS_OF_LIBRARIES: Final = frozenset({"fsspecIO", "tqdm_monitor"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ class ProcessState:
         ]
         if self.directory != current.directory:
             changes.append("the working directory")
-        left = {thread.name for thread in current.threads - self.threads} - _OUR_THREADS
+        left = {thread.name for thread in current.threads - self.threads} - _THREADS_OF_LIBRARIES
         changes += [f"thread {name}" for name in sorted(left)]
         children = {child.name for child in current.processes - self.processes}
         changes += [f"process {name}" for name in sorted(children)]

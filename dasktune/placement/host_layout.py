@@ -1,4 +1,4 @@
-"""How many of the equal bundles of one trial go on each host.
+"""The number of a trial's equal bundles on each host.
 
 Drivers place trials by it, and the plan of fair shares reserves room by it. It travels by value to
 schedulers without dasktune, so it imports only the standard library.

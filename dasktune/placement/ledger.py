@@ -142,6 +142,44 @@ class Ledger:
         """
         return self._plan(request, now) is not None
 
+    def fits_instead(self, placement: Placement, request: PlacementGroupFactory, *, now: float) -> bool:
+        """Whether a request would fit now if a placement were released.
+
+        Parameters
+        ----------
+        placement : Placement
+            The return value of :meth:`place`, of a request that was not exclusive.
+        request : PlacementGroupFactory
+            The resources of the trial.
+        now : float
+            Current time, on the clock of `until` in :meth:`avoid`.
+
+        Examples
+        --------
+        >>> ledger = Ledger()
+        >>> ledger.update({"tcp://a:1": WorkerCapacity(address="tcp://a:1", nthreads=2)})
+        >>> placement = ledger.place(PlacementGroupFactory([{"CPU": 1}]), now=0.0)
+        >>> two = PlacementGroupFactory([{"CPU": 2}])
+        >>> ledger.fits(two, now=0.0), ledger.fits_instead(placement, two, now=0.0)
+        (False, True)
+        """
+        taken = {
+            address: self._allocations[address].of(placement.number)
+            for address in placement.addresses
+            if address in self._allocations
+        }
+        ignored = self._ignored & {placement.number}
+        self.release(placement)
+        fits = self.fits(request, now=now)
+        self._ignored |= ignored
+        for address, held in taken.items():
+            for needs, gpus in held:
+                self._allocations[address].add(placement.number, needs, gpus)
+            if address in self._entries:
+                self._entries[address].recompute_free()
+                self._add_to_pool(address)
+        return fits
+
     def place(self, request: PlacementGroupFactory, *, now: float) -> Placement | None:
         """Choose workers for a request and allocate its resources there.
 

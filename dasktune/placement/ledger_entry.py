@@ -34,6 +34,10 @@ class Allocations:
         self._by_placement.setdefault(number, []).append((dict(needs), gpus))
         self._apply(needs, gpus, 1)
 
+    def of(self, number: int) -> list[tuple[dict[str, float], tuple[int, ...]]]:
+        """Return the allocations of a placement: the amounts, and the positions of GPUs."""
+        return list(self._by_placement.get(number, ()))
+
     def release(self, number: int) -> bool:
         """Release the allocations of a placement, and return whether it had any."""
         seats = self._by_placement.pop(number, [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -58,6 +58,8 @@ class ProgressObserver:
         Returns the resources of each worker, by address and then by name of the resource.
     shares : callable, optional
         Returns what each experiment on the cluster holds and waits for; None if this one is alone.
+    notes : sequence of str, optional
+        Lines to print before the first progress.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class ProgressObserver:
         place: str = "",
         offers: Callable[[], Mapping[str, Mapping[str, float]]] = dict,
         shares: Callable[[], ClusterShares | None] = lambda: None,
+        notes: Sequence[str] = (),
     ) -> None:
         self._display: Display | None = display
         self._trial_counts = trial_counts
@@ -76,6 +79,7 @@ class ProgressObserver:
         self._place = place
         self._offers = offers
         self._shares = shares
+        self._notes = notes
         self._started: float | None = None
         self._finished_before = 0
         self._now = 0.0
@@ -91,6 +95,8 @@ class ProgressObserver:
         self._trial_counts.total = experiment.total_trials
         if self._started is None:
             self._begin(experiment)
+            for line in self._notes:
+                self._try(partial(display.print_line, one_line(line)))
         else:
             self._trial_counts.update(event, handled)
             for line in self._trial_lines(display, event, handled, experiment):

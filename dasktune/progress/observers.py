@@ -47,6 +47,8 @@ def open_progress(
     param_space: Mapping[str, Any],
     offers: Callable[[], Mapping[str, Mapping[str, float]]] = dict,
     shares: Callable[[], ClusterShares | None] = lambda: None,
+    *,
+    notes: Sequence[str] = (),
 ) -> Iterator[list[ProgressObserver]]:
     """Show the progress of an experiment while the context is open.
 
@@ -68,6 +70,8 @@ def open_progress(
         Returns the resources of each worker, by address and then by name of the resource.
     shares : callable, optional
         As for :class:`~dasktune.progress.observer.ProgressObserver`.
+    notes : sequence of str, optional
+        Lines to print before the first progress.
 
     Yields
     ------
@@ -88,6 +92,7 @@ def open_progress(
             place=_place(trial_storage),
             offers=offers,
             shares=shares,
+            notes=notes,
         )
         warnings = nullcontext() if display.redirects else _warnings_to(stream)
         # The display ends last: with rich, handlers of the user write above it.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dasktune.results.journal_trials import load_trials, retention_of
 from dasktune.results.result import Result
@@ -13,7 +12,7 @@ from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
 from dasktune.trial.metrics import Metric, Modes
 
-__all__ = ["EarlierExperiment", "read_earlier_experiments"]
+__all__ = ["EarlierExperiment", "read_earlier_experiments", "read_experiment_in"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,23 @@ def read_earlier_experiments(search_alg: object) -> None:
         searcher.read_past(_read)
 
 
-def _read(path: str) -> Any:
-    storage = Storage(path, {})
+def _read(path: str) -> EarlierExperiment:
+    return read_experiment_in(Storage(path, {}))
+
+
+def read_experiment_in(storage: Storage) -> EarlierExperiment:
+    """Read an experiment, which may be running, without unpickling anything.
+
+    Parameters
+    ----------
+    storage : Storage
+        Its directory.
+
+    Raises
+    ------
+    StorageError
+        If there is no experiment, or it is damaged.
+    """
     store = ExperimentStore(storage)
     spec = store.spec()
     kept, base = retention_of(storage), storage.url.rstrip("/")

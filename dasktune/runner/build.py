@@ -33,11 +33,13 @@ from dasktune.stopper import (
 )
 from dasktune.storage.fs.spill_file import SpillFile
 from dasktune.trainable.api.binding import default_resources
+from dasktune.trainable.api.distributed import rank_settings
 from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = [
     "build_callbacks",
     "build_experiment",
+    "check_ranks",
     "check_saving",
     "first_config",
     "first_resources",
@@ -303,6 +305,28 @@ def first_resources(trainable: Any, experiment: ExperimentMachine) -> PlacementG
         return default_resources(trainable, {})
     except (LookupError, TypeError, AttributeError):
         return None  # the function needs a configuration
+
+
+def check_ranks(trainable: Any, tune_config: TuneConfig) -> None:
+    """Reject a scheduler that changes the resources of trials whose ranks may become fewer.
+
+    Parameters
+    ----------
+    trainable : type or callable
+        The user's trainable.
+    tune_config : TuneConfig
+        The configuration that holds the scheduler.
+
+    Raises
+    ------
+    ConfigError
+        If the trainable has `min_ranks`, and the scheduler changes resources.
+    """
+    settings, scheduler = rank_settings(trainable), tune_config.scheduler
+    least = None if settings is None else settings.min_ranks
+    resizes = isinstance(scheduler, TrialScheduler) and scheduler.follows_cluster
+    hint = "Leave out min_ranks, or use another scheduler: both would change the number of ranks."
+    check(least is None or not resizes, "min_ranks", f"None with {type(scheduler).__name__}", least, hint)
 
 
 def check_saving(trainable: Any, run_config: RunConfig) -> None:

@@ -66,6 +66,9 @@ class TrialExecutor(Protocol):
     def has_resources(self, request: PlacementGroupFactory) -> bool:
         """Whether a trial with this request could start now."""
 
+    def has_room_instead(self, trial_id: str, request: PlacementGroupFactory) -> bool:
+        """Whether a request would fit if this trial, which runs, released its resources."""
+
     def worker_resources(self) -> Mapping[str, Mapping[str, float]]:
         """Return the resources that each worker reported last; empty if they are not known."""
 
@@ -105,6 +108,9 @@ class TrialExecutor(Protocol):
 
     def admit_others(self, action: actions.AdmitOthers) -> None:
         """Let other trials run on the worker of a trial that was placed there alone."""
+
+    def grow_trial(self, action: actions.GrowTrial) -> None:
+        """Let a trial leave with its next checkpoint; it is then reported as lost, not charged."""
 
     def pause_trial(self, action: actions.LeaveWorker) -> None:
         """Take a trial off its worker, to continue later."""
@@ -252,6 +258,8 @@ def dispatch(  # noqa: C901, PLR0912 - one branch for each kind of action
             executor.checkpoint_trial(action)
         case actions.AdmitOthers():
             executor.admit_others(action)
+        case actions.GrowTrial():
+            executor.grow_trial(action)
         case actions.LeaveWorker():
             executor.pause_trial(action)
         case actions.EndOnWorker():

@@ -41,6 +41,7 @@ from dasktune.experiment import ExperimentMachine, HandleResult
 from dasktune.runner.background import RunInline
 from dasktune.runner.capacity import same_capacity, total_capacity
 from dasktune.runner.commands import CommandContext, Commands
+from dasktune.runner.elastic_ranks import ElasticRanks
 from dasktune.runner.measurement import Durations, RunMeasurement, measure
 from dasktune.runner.naming import Naming
 from dasktune.runner.ports import (
@@ -79,8 +80,7 @@ from dasktune.trial.events import (
     TrialLost,
 )
 from dasktune.trial.journal_codec import journal_record
-from dasktune.trial.resources import PlacementGroupFactory
-from dasktune.trial.trial import Trial
+from dasktune.trial.resources import ElasticPlacement, PlacementGroupFactory, least_request
 
 __all__ = ["TrialRunner"]
 
@@ -185,6 +185,7 @@ class TrialRunner:
         self._has_warned = False
         self._snapshot_interval = SnapshotInterval(checkpoint_period)
         self._report_rates = ReportRates()
+        self._elastic = ElasticRanks(self._has_place, executor.has_room_instead)
         #: The newest event of each incarnation since the last commit. Acknowledging it acknowledges
         #: those before it.
         self._unacknowledged: dict[tuple[str, int], TrialEvent] = {}
@@ -370,6 +371,11 @@ class TrialRunner:
         if idle and self._snapshot_interval.is_due(self._clock.now(), self._store.snapshot_seconds):
             self._take_snapshot()
         more = self._start_ready()
+        # Trials that wait come first. A running trial that left for room which one of them takes
+        # would start again with as few ranks as before. On hold it would not start again at all.
+        if not (more or self.experiment.state.on_hold):
+            for found in self._elastic.room_for_all(self.experiment.trials, self._clock.now()):
+                self._handle(found)
         self._handle_events(0.0 if more or self.experiment.finished else self._poll_interval)
         if self._callbacks:
             self._callbacks.on_step_end()
@@ -442,17 +448,22 @@ class TrialRunner:
             while experiment.wants_suggestion:
                 self._request_suggestion()
             trial = experiment.next_trial()
-            if trial is not None:
-                self._last_request = trial.request
-            if trial is None or not self._has_place(trial.request):
-                self._note_waiting(trial)
+            if trial is None:
+                self._elastic.note_none_waits()
+                self._note_waiting(self._expected_request())
                 return False
             now = self._clock.now()
-            self._handle(ResourcesGranted(trial_id=trial.trial_id, time=now))
+            request, has_place = self._elastic.place(trial, now)
+            self._last_request = request
+            if not has_place:
+                self._note_waiting(request)
+                return False
+            num_ranks = len(request.bundles) if isinstance(request, ElasticPlacement) else 0
+            self._handle(ResourcesGranted(trial_id=trial.trial_id, time=now, num_ranks=num_ranks))
+            self._elastic.note_start(trial, now)
         return True
 
-    def _note_waiting(self, first: Trial | None) -> None:
-        request = self._expected_request() if first is None else first.request
+    def _note_waiting(self, request: PlacementGroupFactory | None) -> None:
         self._executor.note_waiting(request, 0 if request is None else _num_waiting(self.experiment))
 
     def _expected_request(self) -> PlacementGroupFactory | None:
@@ -462,7 +473,8 @@ class TrialRunner:
         """
         request, experiment = self._last_request, self.experiment
         waits = experiment.pending_suggestion.is_open and experiment.free_slots > 0
-        if request is None or not waits or self._has_place(request):
+        # The fewest ranks are enough. All of them may be more than the workers can ever hold.
+        if request is None or not waits or self._has_place(least_request(request)):
             return None
         return request
 

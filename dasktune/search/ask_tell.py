@@ -150,17 +150,14 @@ class AskTellSearch(SpaceSearcher):
         self._open: dict[str, Mapping[str, Any]] = {}
         #: All calls of the optimiser, in order, as JSON-serializable values.
         self._log: list[list[Any]] = []
-        #: Evaluated points that were added before the optimiser was created.
-        self._untold: list[EvaluatedPoint] = []
         self._optimizer: AskTell | None = None
         super().__init__(space, metric=metric, mode=mode, points_to_evaluate=points_to_evaluate, seed=seed)
 
     def _start(self, seed: SeedSequence | None) -> None:
         super()._start(seed)
+        # The new optimiser knows nothing of the trials of an earlier experiment.
+        self._open, self._log = {}, []
         self._optimizer = self._make_optimizer()
-        untold, self._untold = self._untold, []
-        for point in untold:
-            self.learn_point(point)
 
     def _abandon_open_trials(self) -> None:
         for trial_id in list(self._open):
@@ -205,7 +202,7 @@ class AskTellSearch(SpaceSearcher):
             If the configuration lacks a value for a domain of the search space.
         """
         if self._optimizer is None:
-            self._untold.append(point)
+            self._untold = (*self._untold, point)
             return
         values = point.value if isinstance(point.value, list) else [point.value]
         loss = None if point.error else self._loss(values)

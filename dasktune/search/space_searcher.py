@@ -8,12 +8,12 @@ from typing import Any
 from numpy.random import Generator, SeedSequence, default_rng
 
 from dasktune.errors import check
-from dasktune.search.searcher import Searcher
+from dasktune.search.searcher import EvaluatedPoint, Searcher
 from dasktune.space import Domain, Function, Variants, overlay
 from dasktune.space.checks import as_int
 from dasktune.trial.metrics import Metric, Modes
 
-__all__ = ["SpaceSearcher", "searched_domains"]
+__all__ = ["SpaceSearcher", "searched_axes", "searched_domains"]
 
 
 class SpaceSearcher(Searcher):
@@ -44,6 +44,10 @@ class SpaceSearcher(Searcher):
     #: The state that `restore` has read, from which the next experiment begins. Searchers that an
     #: older version has pickled have no value of their own.
     _restored: Mapping[str, Any] | None = None
+    #: Whether the searcher already has this state, as its space, metric and mode were known.
+    _has_restored: bool = False
+    #: Evaluated points that were added before the searcher could learn them.
+    _untold: Sequence[EvaluatedPoint] = ()
 
     def __init__(
         self,
@@ -86,11 +90,15 @@ class SpaceSearcher(Searcher):
         self._check_goals()
         if self.space is None:
             self._set_space(config, "param_space")
+        # The searcher may have learned evaluated points since it has the state.
+        restored = self.state_dict() if self._has_restored else self._restored
+        self._restored, self._has_restored = None, False
         self._start(spec.get("seed"))
-        restored, self._restored = self._restored, None
         if restored is not None:
             self.load_state_dict(restored)
-            self._abandon_open_trials()
+        # Also without a state: the searcher may have been used in an interrupted experiment.
+        self._abandon_open_trials()
+        self._learn_waiting_points()
         return self.space is None
 
     def _start(self, seed: SeedSequence | None) -> None:
@@ -105,16 +113,25 @@ class SpaceSearcher(Searcher):
             check(self.space is not None, "space", "given before suggest()", None, hint)
             self._check_goals()
             self._start(None)
+            self._learn_waiting_points()
 
     def _restore_state(self, state: Mapping[str, Any]) -> None:
-        self._restored = state
+        # The state replaces what the searcher has learned until now, and what it would learn.
+        self._restored, self._untold = state, ()
         is_complete = not self.learns or None not in (self.metric, self.mode)
-        if self.space is not None and is_complete:
+        self._has_restored = self.space is not None and is_complete
+        if self._has_restored:
             self._start_without_experiment()
             self.load_state_dict(state)
 
     def _abandon_open_trials(self) -> None:
-        """Stop counting the trials of the experiment that the state was saved in."""
+        """Stop counting the unfinished trials of an earlier experiment."""
+
+    def _learn_waiting_points(self) -> None:
+        """Learn the points in `_untold`; a restored state, which replaces all, is loaded before."""
+        untold, self._untold = self._untold, ()
+        for point in untold:
+            self.learn_point(point)
 
     @classmethod
     def convert_search_space(cls, spec: Mapping[str, Any], join: bool = False) -> dict[str, Any]:
@@ -153,15 +170,8 @@ class SpaceSearcher(Searcher):
 
     def _set_space(self, space: Mapping[str, Any], name: str) -> None:
         self._variants = Variants(space)
-        kind, grids = type(self).__name__, self._variants.grid_paths
-        hint = f"{kind} cannot search a grid: use choice() instead of grid_search()."
-        check(not grids, name, "without grid_search", ", ".join(grids), hint)
         #: The domains to search: ``{path: domain}``.
-        self._axes: dict[str, Domain] = {
-            path: domain
-            for path, domain in self._variants.domains.items()
-            if not isinstance(domain, Function)
-        }
+        self._axes = searched_axes(self._variants, name, type(self).__name__)
         self._presets = [Variants(overlay(space, preset)) for preset in self.points_to_evaluate]
         # With a space of its own, the searcher suggests the constants of this space, too. The
         # constants of `param_space` are not suggested, because SearchGenerator adds them.
@@ -181,6 +191,27 @@ class SpaceSearcher(Searcher):
 
     def _searched_part(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return {key: config[key] for key in self._keys}
+
+
+def searched_axes(variants: Variants, name: str, kind: str) -> dict[str, Domain]:
+    """Return the domains of a search space by path, without functions, which are computed.
+
+    Parameters
+    ----------
+    variants : Variants
+        The search space.
+    name, kind : str
+        The names of the argument and of the searcher, for errors.
+
+    Raises
+    ------
+    ConfigError
+        If the space has a grid.
+    """
+    grids = variants.grid_paths
+    hint = f"{kind} cannot search a grid: use choice() instead of grid_search()."
+    check(not grids, name, "without grid_search", ", ".join(grids), hint)
+    return {path: domain for path, domain in variants.domains.items() if not isinstance(domain, Function)}
 
 
 def searched_domains(spec: Mapping[str, Any], join: bool, kind: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from dasktune.errors import PreflightError, check
 from dasktune.placement import Ledger, Placement, WorkerCapacity
-from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.resources import PlacementGroupFactory, least_request
 
 __all__ = ["Cluster", "Slots", "Workers"]
 
@@ -45,6 +45,10 @@ class Slots:
     def has_room(self, request: PlacementGroupFactory, now: float) -> bool:
         """Whether a slot is free."""
         return len(self._occupied) < self._count
+
+    def has_room_instead(self, trial_id: str, request: PlacementGroupFactory, now: float) -> bool:
+        """Return True: the slot of the trial is enough for any request."""
+        return True
 
     def reserve(self, trial_id: str, request: PlacementGroupFactory, now: float) -> str:
         """Reserve a slot for a trial, and return its name."""
@@ -111,12 +115,16 @@ class Workers:
         """
         fits = self._ledger.fits(request, now=now)
         hopeless = not fits and not self._placements and not self._plan
-        if hopeless and not self._ledger.fits_when_idle(request):
+        if hopeless and not self._ledger.fits_when_idle(least_request(request)):
             raise PreflightError(
                 "resources must be at most what the simulated workers have, got a request that "
                 f"they can never meet:\n{self._ledger.table(request)}"
             )
         return fits
+
+    def has_room_instead(self, trial_id: str, request: PlacementGroupFactory, now: float) -> bool:
+        """Whether a request would fit if a trial released its resources."""
+        return self._ledger.fits_instead(self._placements[trial_id], request, now=now)
 
     def reserve(self, trial_id: str, request: PlacementGroupFactory, now: float) -> str:
         """Place a trial and return the address of its worker; there must be room."""

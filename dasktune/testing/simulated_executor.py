@@ -36,6 +36,7 @@ from dasktune.trial.actions import (
     CheckpointTrial,
     ContinueTraining,
     EndOnWorker,
+    GrowTrial,
     LeaveWorker,
     RestoreTrial,
     SaveTrial,
@@ -104,6 +105,10 @@ class SimulatedRun:
     hangs: bool = False
     #: Whether it waits at a milestone for the scheduler's decision.
     waits: bool = False
+    #: Why it leaves after its next step with a checkpoint; empty if it stays.
+    grows: str = ""
+    #: Whether its last result had a checkpoint.
+    has_saved: bool = False
     #: Whether a checkpoint was requested, to be saved with its next step.
     is_checkpoint_requested: bool = False
     #: The event that it reports instead of its next step, after a command to stop or pause.
@@ -213,6 +218,10 @@ class SimulatedTrialExecutor:
         """Whether there is room for a trial."""
         return self._places.has_room(request, self._clock.now())
 
+    def has_room_instead(self, trial_id: str, request: PlacementGroupFactory) -> bool:
+        """Whether a request would fit if a running trial released its resources."""
+        return self._places.has_room_instead(trial_id, request, self._clock.now())
+
     def worker_resources(self) -> dict[str, dict[str, float]]:
         """Return the resources of each worker; ``{}`` for slots."""
         return self._places.offers()
@@ -266,6 +275,10 @@ class SimulatedTrialExecutor:
     def admit_others(self, action: AdmitOthers) -> None:
         """Let other trials run on the worker of an exclusive trial."""
         self._places.admit_others(action.trial_id)
+
+    def grow_trial(self, action: GrowTrial) -> None:
+        """Let a trial leave after the next step that saves a checkpoint."""
+        self._runs[action.trial_id].grows = action.reason
 
     def pause_trial(self, action: LeaveWorker) -> None:
         """Pause a trial."""
@@ -369,7 +382,15 @@ class SimulatedTrialExecutor:
     def _resume(self, run: SimulatedRun, milestones: tuple[Milestone, ...]) -> None:
         run.milestones = milestones
         run.waits = False
-        self._advance(run)
+        self._go_on(run)
+
+    def _go_on(self, run: SimulatedRun) -> None:
+        """Take the next step, or leave to continue with more ranks."""
+        if run.grows and run.has_saved:
+            run.steps.close()
+            self._schedule(run, TrialLost, reason=run.grows, charged=False)
+        else:
+            self._advance(run)
 
     def _halt(self, run: SimulatedRun, kind: type[TrialStopped] | type[TrialPaused]) -> None:
         run.halt = kind
@@ -407,6 +428,7 @@ class SimulatedTrialExecutor:
         except _CannotSave as failure:
             self._fail(run, failure.args[0])
             return
+        run.has_saved = record is not None
         awaits = not result["done"] and reached(run.milestones, result)
         self._schedule(run, ResultReported, seconds, metrics=result, checkpoint=record, awaits=awaits)
 
@@ -563,7 +585,7 @@ class SimulatedTrialExecutor:
             case ResultReported(awaits=True):
                 run.waits = True
             case TrialStarted() | ResultReported():
-                self._advance(run)
+                self._go_on(run)
             case CheckpointCommitted():
                 pass
             case _:

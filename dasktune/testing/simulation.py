@@ -11,6 +11,7 @@ from dasktune.callback import TrialStorage
 from dasktune.config import RunConfig, TuneConfig
 from dasktune.errors import ConfigError, StorageError, check
 from dasktune.results.earlier_experiments import read_earlier_experiments
+from dasktune.results.past_lookup import with_past
 from dasktune.runner import StorePort, TrialRunner
 from dasktune.runner.build import build_callbacks, build_experiment
 from dasktune.runner.naming import Naming
@@ -22,6 +23,7 @@ from dasktune.testing.memory_store import MemoryStore
 from dasktune.testing.places import Cluster
 from dasktune.testing.simulated_executor import SimulatedTrialExecutor
 from dasktune.testing.trial_kind import GeneratorTrials, SimulatedTrainable
+from dasktune.trainable.api.binding import code_address, trainable_name
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.resources import as_placement_group
 from dasktune.tuner.result_grid import ResultGrid
@@ -127,6 +129,9 @@ def simulate(
         report_timeout_s=run_config.failure_config.report_timeout_s,
     )
     fixed = None if callable(resources) else as_placement_group(resources)
+    name, space = trainable_name(trainable), param_space or {}
+    code = code_address(trainable)
+    tune_config = with_past(tune_config, run_config, space, trainable=name, code=code)
     read_earlier_experiments(tune_config.search_alg)
     experiment = build_experiment(tune_config, run_config, param_space or {})
     executor.folder_of = lambda trial_id: experiment.trials[trial_id].folder

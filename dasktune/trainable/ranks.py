@@ -45,8 +45,11 @@ class RankSettings:
     #: Seconds of silence after which a connection between the workers, or a worker that does not
     #: run, counts as lost.
     lost_after_s: float = 60.0
-    #: Modules that each worker imports once, before it forks the ranks.
-    preload: tuple[str, ...] = ()
+    #: Modules that each worker imports once, before it forks the ranks; None for ranks that are
+    #: fresh interpreters.
+    preload: tuple[str, ...] | None = ()
+    #: The fewest ranks with which a trial starts; None for all of them.
+    min_ranks: int | None = None
 
     def __setstate__(self, state: Mapping[str, Any] | Sequence[Any]) -> None:
         """Restore a pickled object; version 0.2.0 pickled a list of the values."""

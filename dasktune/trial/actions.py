@@ -26,6 +26,7 @@ __all__ = [
     "FailTrial",
     "FinishTrial",
     "GiveUp",
+    "GrowTrial",
     "LeaveWorker",
     "PauseTrial",
     "RecallTrial",
@@ -135,6 +136,17 @@ class CheckpointTrial(TrialAction):
     Unlike :class:`SaveTrial` it is no answer: the trial does not wait for it, and it may come at
     any time.
     """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowTrial(TrialAction):
+    """Let the trial leave its workers with its next checkpoint, to start again with all its ranks.
+
+    It is no answer, and may come at any time. A trial that saves no checkpoint does not leave.
+    """
+
+    #: Why, for the journal and the user.
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

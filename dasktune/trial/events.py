@@ -31,6 +31,7 @@ __all__ = [
     "ResourcesGranted",
     "RestoreFailed",
     "ResultReported",
+    "RoomForRanks",
     "SessionBegan",
     "ShareExceeded",
     "ShareRequested",
@@ -193,6 +194,9 @@ class ResourcesGranted(OtherEvent):
 
     trial_id: str
     time: float
+    #: The number of ranks with which the trial starts, if its request leaves a choice; otherwise 0,
+    #: as in journals of earlier versions.
+    num_ranks: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -407,6 +411,17 @@ class ShareRequested(OtherEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareExceeded(OtherEvent):
     """The experiment has held more than its share for so long that this trial should yield."""
+
+    trial_id: str
+    incarnation: int
+    #: What the driver observed, for the user.
+    reason: str
+    time: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomForRanks(OtherEvent):
+    """There is room for all ranks of a trial that runs with fewer."""
 
     trial_id: str
     incarnation: int

@@ -11,6 +11,8 @@ a journal that a newer version wrote; only a replay, which must be exact, refuse
 
 from __future__ import annotations
 
+import re
+from ast import literal_eval
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
@@ -21,7 +23,7 @@ from dasktune.trial.actions import Action, RestoreTrial, StartTrial
 from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import ErrorInfo, ExperimentEvent, ResultReported, TrialEvent
 from dasktune.trial.milestone import Milestone
-from dasktune.trial.resources import HostPlacement, PlacementGroupFactory
+from dasktune.trial.resources import ElasticPlacement, HostPlacement, PlacementGroupFactory
 from dasktune.trial.status import PUBLIC
 from dasktune.trial.trial import Trial
 
@@ -64,7 +66,7 @@ def journal_record(event: ExperimentEvent, actions: Sequence[Action], trial: Tri
 
 
 #: Fields of events that most records lack: who has issued a request, the ranks of a trial.
-_OMITTED_IF_EMPTY: Final = frozenset({"by", "ranks"})
+_OMITTED_IF_EMPTY: Final = frozenset({"by", "ranks", "num_ranks"})
 
 #: The status that users see; read once, as the value of an enum's member is slow to look up.
 _PUBLIC_NAMES: Final = {status: public.value for status, public in PUBLIC.items()}
@@ -204,6 +206,7 @@ _ENCODERS: dict[type, Callable[[Any], Any]] = {
     Milestone: lambda milestone: [milestone.time_attr, milestone.value],
     PlacementGroupFactory: PlacementGroupFactory.to_json,
     HostPlacement: HostPlacement.to_json,
+    ElasticPlacement: ElasticPlacement.to_json,
     CheckpointKind: attrgetter("value"),
     CheckpointRecord: CheckpointRecord.to_json,
     tuple: lambda items: [_plain(item) for item in items],
@@ -226,12 +229,38 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     "error": lambda error: ErrorInfo(message=error["message"], traceback=error["traceback"]),
     "checkpoint": CheckpointRecord.from_json,
     "kind": CheckpointKind,
-    "resources": PlacementGroupFactory.from_json,
+    "resources": lambda data: _request(data),
     "weight": float,
     "priority": float,
     "ranks": lambda ranks: tuple((str(worker), tuple(map(str, gpus))) for worker, gpus in ranks),
     "milestones": lambda pairs: tuple(Milestone(str(name), float(at)) for name, at in pairs),
 }
+
+
+#: How version 0.2.0 wrote the request of a distributed trial: the first 200 characters of its text.
+_LAYOUT: Final = re.compile(
+    r"HostPlacement\((?P<bundles>\[\{[^()]*\}\])(, strategy='(?P<strategy>\w+)')?"
+    r"(, per_host=(?P<per_host>\d+))?\)(?P<exclusive>\.exclusively\(\))?"
+)
+
+
+def _request(data: Any) -> PlacementGroupFactory | None:
+    """Return a request for resources; None if version 0.2.0 has written only its beginning."""
+    if "$repr" not in data:
+        return PlacementGroupFactory.from_json(data)
+    found = _LAYOUT.fullmatch(data["$repr"])
+    if found is None:
+        return None
+    per_host = found["per_host"]
+    return PlacementGroupFactory.from_json(
+        {
+            "bundles": literal_eval(found["bundles"]),
+            "strategy": found["strategy"] or "PACK",
+            "by_host": True,
+            "per_host": None if per_host is None else int(per_host),
+            "exclusive": found["exclusive"] is not None,
+        }
+    )
 
 
 def _classes_of(module: Any, *bases: type) -> dict[str, type[Any]]:

@@ -13,10 +13,12 @@ from dasktune.trial.metrics import number
 
 __all__ = [
     "STRATEGIES",
+    "ElasticPlacement",
     "HostPlacement",
     "PlacementGroupFactory",
     "Resources",
     "as_placement_group",
+    "least_request",
     "with_bundles",
 ]
 
@@ -187,6 +189,8 @@ class PlacementGroupFactory:
             if _contradicts(strategy, per_host, len(data["bundles"])):
                 strategy = "PACK"  # Version 0.2.0 let `per_host` overrule the strategy.
             request = HostPlacement(data["bundles"], strategy, per_host=per_host)
+            if "min_bundles" in data:
+                request = ElasticPlacement(request, data["min_bundles"], data["max_bundles"])
         else:
             request = PlacementGroupFactory(data["bundles"], strategy=data["strategy"])
         return request.exclusively() if data.get("exclusive", False) else request
@@ -261,6 +265,100 @@ class HostPlacement(PlacementGroupFactory):
     def _further(self) -> str:
         """Return the further arguments as text."""
         return "" if self.per_host is None else f", per_host={self.per_host}"
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class ElasticPlacement(HostPlacement):
+    """A request for equal bundles on hosts of which fewer are enough, if there is no room for all.
+
+    Parameters
+    ----------
+    request : HostPlacement
+        The bundles that are requested now, and their layout.
+    min_bundles, max_bundles : int
+        The fewest bundles that are enough, and all of them.
+
+    Raises
+    ------
+    ConfigError
+        If the numbers are not in order, or the layout is not possible with the fewest bundles.
+
+    Examples
+    --------
+    >>> request = ElasticPlacement(HostPlacement([{"GPU": 1}] * 4, per_host=2), 2, 4)
+    >>> request.sizes
+    (4, 2)
+    >>> request.resized(2).required_resources
+    {'GPU': 2}
+    """
+
+    # A class of its own for the same reason as `HostPlacement`.
+
+    min_bundles: int
+    max_bundles: int
+
+    def __init__(self, request: HostPlacement, min_bundles: int, max_bundles: int) -> None:
+        HostPlacement.__init__(self, request.bundles, request.strategy, request.per_host)
+        object.__setattr__(self, "exclusive", request.exclusive)
+        object.__setattr__(self, "min_bundles", min_bundles)
+        object.__setattr__(self, "max_bundles", max_bundles)
+        rule = f"from 1 to the number of ranks, {max_bundles}"
+        check(1 <= min_bundles <= len(self._bundles) <= max_bundles, "min_ranks", rule, min_bundles)
+        HostPlacement(self.bundles[:1] * min_bundles, self.strategy, self.per_host)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The possible numbers of bundles, from all of them down to the fewest."""
+        return tuple(range(self.max_bundles, self.min_bundles - 1, -(self.per_host or 1)))
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether it requests fewer than all bundles."""
+        return len(self._bundles) < self.max_bundles
+
+    def resized(self, size: int) -> ElasticPlacement:
+        """Return the same request for another number of bundles.
+
+        Parameters
+        ----------
+        size : int
+            One of `sizes`.
+        """
+        request = HostPlacement(self.bundles[:1] * size, self.strategy, self.per_host)
+        other = ElasticPlacement(request, self.min_bundles, self.max_bundles)
+        object.__setattr__(other, "exclusive", self.exclusive)
+        return other
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the request as plain values."""
+        numbers = {"min_bundles": self.min_bundles, "max_bundles": self.max_bundles}
+        return {**HostPlacement.to_json(self), **numbers}
+
+    def _copy(self) -> ElasticPlacement:
+        """Return the same request, which is not exclusive."""
+        request = HostPlacement(self.bundles, self.strategy, self.per_host)
+        return ElasticPlacement(request, self.min_bundles, self.max_bundles)
+
+    def __repr__(self) -> str:
+        exclusive = ".exclusively()" if self.exclusive else ""
+        request = HostPlacement(self.bundles, self.strategy, self.per_host)
+        return f"ElasticPlacement({request!r}, {self.min_bundles}, {self.max_bundles}){exclusive}"
+
+
+def least_request(request: PlacementGroupFactory) -> PlacementGroupFactory:
+    """Return the smallest request that is enough for a trial: the given one, unless it is elastic.
+
+    Parameters
+    ----------
+    request : PlacementGroupFactory
+        The request.
+
+    Examples
+    --------
+    >>> least_request(ElasticPlacement(HostPlacement([{"GPU": 1}] * 4), 2, 4)).required_resources
+    {'GPU': 2}
+    """
+    return request.resized(request.min_bundles) if isinstance(request, ElasticPlacement) else request
 
 
 def with_bundles(

@@ -140,6 +140,9 @@ TRANSITIONS: dict[tuple[TrialStatus, type[events.TrialEvent] | type[actions.Tria
     (_S.RUNNING, actions.AdmitOthers): _S.RUNNING,
     # The trial does not wait for this one, and may end before it arrives.
     (_S.RUNNING, actions.CheckpointTrial): _S.RUNNING,
+    # The trial runs on until its next checkpoint. It then leaves without an order of the experiment
+    # and is lost without a failure, as after a notice.
+    (_S.RUNNING, actions.GrowTrial): _S.RUNNING,
     (_S.RUNNING, actions.SaveTrial): _S.SAVING,
     (_S.RUNNING, actions.PauseTrial): _S.PAUSING,
     (_S.RUNNING, actions.ResizeTrial): _S.RESIZING,

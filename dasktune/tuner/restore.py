@@ -26,6 +26,7 @@ import numpy as np
 
 from dasktune.callback import MissedEvents, TrialStorage
 from dasktune.config import RunConfig, TuneConfig
+from dasktune.config.found_past import places_of
 from dasktune.config.resume_config import ResumeConfig, ResumeType
 from dasktune.errors import StorageError, check
 from dasktune.experiment import ExperimentMachine
@@ -409,6 +410,7 @@ def _new_share(
 
 def _checked(now: TuneConfig, then: TuneConfig) -> TuneConfig:
     """Return the new configuration with the stored seed, after checking what must not change."""
+    now = _with_stored_past(now, then)
     for name in ("metric", "mode"):
         was = getattr(then, name)
         check(getattr(now, name) == was, name, f"{was!r} as at the start", getattr(now, name))
@@ -419,6 +421,13 @@ def _checked(now: TuneConfig, then: TuneConfig) -> TuneConfig:
     unchanged = now.seed is None or repr(now.seed) == repr(then.seed)
     check(unchanged, "seed", f"None or {then.seed!r} as at the start", now.seed)
     return replace(now, seed=then.seed)
+
+
+def _with_stored_past(now: TuneConfig, then: TuneConfig) -> TuneConfig:
+    """Return the new configuration with the stored searcher if that has learned from a past."""
+    was, given = places_of(then.learn_from), places_of(now.learn_from)
+    check(given == was, "learn_from", f"{list(was) or None!r} as at the start", list(given) or None)
+    return replace(now, learn_from=then.learn_from, search_alg=then.search_alg) if was else now
 
 
 def _read_results(history: History) -> None:

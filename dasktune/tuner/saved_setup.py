@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Any, Final
 
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+from dasktune.config.found_past import FoundPast
 from dasktune.errors import StorageError, without_passwords
 from dasktune.experiment import ExperimentMachine
 from dasktune.runner.build import build_experiment
 from dasktune.schedulers import TrialScheduler
+from dasktune.search import ConcurrencyLimiter
 from dasktune.storage.experiment.tuner_json import TunerFile, entries_of
 
 __all__ = ["SavedSetup", "setup_of"]
@@ -49,13 +51,17 @@ def setup_of(tune_config: TuneConfig, run_config: RunConfig, param_space: Mappin
     if isinstance(scheduler, TrialScheduler):
         # What reads the file for people unpickles nothing.
         entries["tune_config.scheduler"]["text"] = repr(scheduler)
+    if isinstance(tune_config.learn_from, FoundPast):
+        entries["tune_config.learn_from"]["text"] = tune_config.learn_from.text
+    if isinstance(tune_config.search_alg, ConcurrencyLimiter):
+        entries["tune_config.search_alg"]["limits"] = type(tune_config.search_alg.searcher).__qualname__
     return TunerFile(entries)
 
 
 def _flat(prefix: str, config: Any) -> Iterator[tuple[str, Any]]:
     for one in fields(config):
         value = getattr(config, one.name)
-        if is_dataclass(value):
+        if one.name in _NESTED_CONFIGS:
             yield from _flat(f"{prefix}.{one.name}", value)
         elif one.name == "callbacks":
             yield f"{prefix}.callbacks", len(value or ())

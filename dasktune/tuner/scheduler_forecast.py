@@ -5,35 +5,27 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
-from dasktune.errors import ConfigError, StorageError, check
-from dasktune.forecast.contenders import Schedulers, arguments_note, contenders
-from dasktune.forecast.recorded_trial import RecordedTrial, busy_workers, select_full
-from dasktune.forecast.what_if import WhatIf, notes_of, replay_all
-from dasktune.results.journal_trials import load_trials
-from dasktune.results.result import Result, checked_mode, is_auto_filled
+from dasktune.errors import ConfigError, check
+from dasktune.forecast.contenders import Schedulers
+from dasktune.forecast.recorded_trial import RecordedTrial
+from dasktune.forecast.what_if import WhatIf
+from dasktune.results.recorded_trials import check_searcher, recorded_trials
+from dasktune.results.result import Result
+from dasktune.results.trial_forecast import Progress, forecast, goal_of
 from dasktune.space.checks import as_float, as_int
 from dasktune.storage.experiment.experiment_store import ExperimentStore
-from dasktune.storage.experiment.tuner_json import TunerFile
 from dasktune.storage.fs.storage import Storage
-from dasktune.trial.metrics import Metric, Mode, Modes, check_goals, lookup
-from dasktune.trial.trial import Trial
+from dasktune.trial.metrics import Metric, Mode, Modes
 from dasktune.tuner.analysis import ExperimentAnalysis
 from dasktune.tuner.result_grid import ResultGrid
 
 __all__ = ["whatif"]
 
-#: Searchers whose suggestions depend on no result, by name and by class.
-_LEARN_NOTHING: Final = frozenset(
-    {None, "random", "variant_generator", "quasi_random", "BasicVariantGenerator", "QuasiRandomSearch"}
-)
-
 #: Seconds between two changes of the progress line.
 _REDRAW_SECONDS: Final = 0.2
-
-Progress = Callable[[int, int], object]
 
 
 def whatif(
@@ -68,14 +60,14 @@ def whatif(
         scheduler that is given by its name gets `max_t` by default. The keys of a mapping are the
         labels of the rows. By default `ASHAScheduler` and `PromotingASHAScheduler` with each
         ``grace_period`` of 1, 3, 9, ... below a third of `max_t`, `HyperBandScheduler`, all with
-        ``reduction_factor=3``, and `MedianStoppingRule` with ``time_attr="training_iteration"``.
+        ``reduction_factor=3``, and `MedianStoppingRule` with ``time_attr="training_iteration"``,
+        once at each result and once only at 3, 9, ... (``check_at``).
     orders : int, default=200
         The number of random orders of the configurations, at least 20.
     seed : int, default=0
         The seed of the orders and of the schedulers' random draws, at least 0.
     workers : int, optional
-        The number of trials that run at a time; by default as many as in the experiment, where a
-        paused trial counts, too.
+        The number of trials that run at a time; by default as many as in the experiment.
     max_t : int, optional
         ``training_iteration`` up to which the curves are replayed; by default the highest one.
     min_kept : float, default=0.9
@@ -134,40 +126,19 @@ def whatif(
     limit = None if max_t is None else as_int("max_t", max_t, least=1)
     check(0 < as_float("min_kept", min_kept) <= 1, "min_kept", "in (0, 1]", min_kept)
     trials, goals, storage = _read(experiment, storage_options or {})
-    goal = _goal(metric, mode, goals)
+    goal = goal_of(metric, mode, goals)
     if storage is not None and not ignore_searcher:
-        _check_searcher(storage)
-    _check_reported(trials, goal[0])
-    selection = select_full(trials, *goal, limit)
-    if workers is None:
-        workers = busy_workers(trials)
-    if workers is None:
-        raise ConfigError(
-            "workers must be given for results without a directory, got None. Give the number of "
-            "trials that run at a time."
-        )
-    compared = contenders(schedulers, selection.max_t)
-    for scheduler in compared.values():
-        scheduler.set_search_properties(*goal)
-    rows = replay_all(
-        selection.curves,
-        compared,
-        workers=as_int("workers", workers, least=1),
+        check_searcher(storage)
+    return forecast(
+        trials,
+        goal,
+        schedulers=schedulers,
         orders=orders,
         seed=seed,
-        progress=progress or _ProgressLine(),
-    )
-    return WhatIf(
-        rows=rows,
-        metric=goal[0],
-        mode=goal[1],
-        num_curves=len(selection.curves),
-        max_t=selection.max_t,
-        orders=orders,
-        workers=workers,
-        censored=selection.censored,
         min_kept=min_kept,
-        notes=(*notes_of(selection), *([arguments_note(selection.max_t)] if schedulers is None else [])),
+        workers=None if workers is None else as_int("workers", workers, least=1),
+        max_t=limit,
+        progress=progress or _ProgressLine(),
     )
 
 
@@ -178,35 +149,15 @@ def _read(
     if isinstance(experiment, str | os.PathLike):
         storage = Storage(os.fspath(experiment), storage_options)
         spec = ExperimentStore(storage).spec()
-        return _from_journal(storage), (spec.get("metric"), spec.get("mode")), storage
+        return recorded_trials(storage), (spec.get("metric"), spec.get("mode")), storage
     if isinstance(experiment, ExperimentAnalysis):
         experiment = experiment.to_grid()
     if not isinstance(experiment, ResultGrid):
         rule = "the path of an experiment, a ResultGrid or an ExperimentAnalysis"
         raise ConfigError(f"experiment must be {rule}, got {experiment!r}")
     found = experiment._storage
-    trials = list(map(_from_result, experiment)) if found is None else _from_journal(found)
+    trials = list(map(_from_result, experiment)) if found is None else recorded_trials(found)
     return trials, experiment._goals, found
-
-
-def _from_journal(storage: Storage) -> list[RecordedTrial]:
-    trials = load_trials(storage)
-    clones = sum(bool(trial.ancestry) for trial in trials)
-    rule = "without clones of population based training"
-    check(not clones, "experiment", rule, f"{clones} clones", "A clone has no learning curve of its own.")
-    return [_from_trial(trial) for trial in trials]
-
-
-def _from_trial(trial: Trial) -> RecordedTrial:
-    return RecordedTrial(
-        rows=trial.history,
-        config=trial.config,
-        status=trial.public_status,
-        reason=trial.reason,
-        stopped_early=trial.stopped_early,
-        began=trial.started_at,
-        ended=trial.ended_at,
-    )
 
 
 def _from_result(result: Result) -> RecordedTrial:
@@ -217,45 +168,6 @@ def _from_result(result: Result) -> RecordedTrial:
         reason=result.reason,
         stopped_early=result.stopped_early,
     )
-
-
-def _goal(metric: str | None, mode: Mode | None, goals: tuple[Metric, Modes]) -> tuple[str, Mode]:
-    metric_or_metrics = metric or goals[0]
-    if not isinstance(metric_or_metrics, str):
-        hint = "" if goals[0] is None else f", one of {goals[0]}"
-        raise ConfigError(
-            f"metric must be the name of a metric{hint}, got {metric_or_metrics!r}. "
-            'Give both, for example metric="loss" and mode="min".'
-        )
-    check_goals(metric_or_metrics, mode)
-    given: Any = mode or goals[1]
-    if isinstance(goals[0], list) and isinstance(given, list):
-        given = dict(zip(goals[0], given, strict=True)).get(metric_or_metrics)
-    return metric_or_metrics, checked_mode(given)
-
-
-def _check_reported(trials: Sequence[RecordedTrial], metric: str) -> None:
-    rows = [row for trial in trials for row in trial.rows]
-    if rows and all(lookup(row, metric) is None for row in rows):
-        own = sorted({name for row in rows for name in row if not is_auto_filled(name)})
-        hint = f"The trials report: {', '.join(own)}." if own else ""
-        check(False, "metric", "a metric that the trials report", metric, hint)
-
-
-def _check_searcher(storage: Storage) -> None:
-    """Refuse configurations that depend on the results, and so on the scheduler."""
-    try:
-        entry = TunerFile.read(storage).entries.get("tune_config.search_alg", {})
-    except StorageError:
-        return  # Some experiments have no such file, such as simulated ones.
-    searcher = entry.get("type") or entry.get("value")
-    if searcher not in _LEARN_NOTHING:
-        raise ConfigError(
-            f"experiment must have random, quasi-random or grid search, got {searcher!r}, which learns "
-            "from results: under another scheduler it would have suggested other configurations. "
-            "Replay an experiment with random search, or give ignore_searcher=True (--ignore-searcher) to "
-            "replay these configurations as if they had been drawn at random."
-        )
 
 
 class _ProgressLine:

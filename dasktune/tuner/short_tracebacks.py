@@ -34,9 +34,9 @@ def _library_paths() -> tuple[str, ...]:
 def short_tracebacks(function: Callable[P, R]) -> Callable[P, R]:
     """Let a function raise ConfigError, ClusterError and StorageError without internal frames.
 
-    The messages of these errors say what is wrong and what to do. Frames of threads and event loops
-    only hide that, so the full traceback is logged at DEBUG instead. A traceback with frames of the
-    user's code stays complete.
+    The messages of these errors say what is wrong and what to do, and the user knows why there is a
+    KeyboardInterrupt. Frames of threads and event loops only hide that, so the full traceback is
+    logged at DEBUG instead. A traceback with frames of the user's code stays complete.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def short_tracebacks(function: Callable[P, R]) -> Callable[P, R]:
     def plain(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except (ConfigError, ClusterError, StorageError) as error:
+        except (ConfigError, ClusterError, StorageError, KeyboardInterrupt) as error:
             if _concerns_user_code(error):
                 raise
             logger.debug("full traceback:", exc_info=True)

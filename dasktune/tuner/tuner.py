@@ -13,6 +13,7 @@ from typing import Any, overload
 
 from dasktune.callback import TrialStorage
 from dasktune.config import RunConfig, TuneConfig
+from dasktune.config.found_past import is_unread, notes_of, places_of
 from dasktune.config.resume_config import ResumeConfig
 from dasktune.control.issuer import this_user
 from dasktune.control.open_server import controlled
@@ -22,10 +23,12 @@ from dasktune.experiment import ExperimentMachine
 from dasktune.progress import open_progress
 from dasktune.registry import get_trainable
 from dasktune.results.earlier_experiments import read_earlier_experiments
+from dasktune.results.past_lookup import with_past
 from dasktune.runner import BackgroundThread, Environment, SystemClock, TrialRunner
 from dasktune.runner.build import (
     build_callbacks,
     build_experiment,
+    check_ranks,
     check_saving,
     first_resources,
     required_metrics,
@@ -42,7 +45,12 @@ from dasktune.storage.experiment.experiment_store import (
 from dasktune.storage.fs.probe import warn_if_exposed
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.leader.leader_lock import LeaderLock
-from dasktune.trainable.api.binding import experiment_name, trainable_name, validate_trainable
+from dasktune.trainable.api.binding import (
+    code_address,
+    experiment_name,
+    trainable_name,
+    validate_trainable,
+)
 from dasktune.trial.nesting import check_nesting
 from dasktune.tuner.experiment_directory import (
     can_resume,
@@ -142,6 +150,7 @@ class Tuner:
         self._tune_config = seeded(_of_type(tune_config, TuneConfig, "tune_config"))
         self._run_config = _of_type(run_config, RunConfig, "run_config")
         check_saving(self._trainable, self._run_config)
+        check_ranks(self._trainable, self._tune_config)
         self._initial_checkpoint = initial_checkpoint_of(self._run_config, _session)
         self._client = client
         self._results: ResultGrid | None = None
@@ -158,6 +167,23 @@ class Tuner:
             return
         self._run_config = with_score_order(self._run_config, self._tune_config)
         warn_of_constants(self._param_space, self._tune_config)
+        # A resumed experiment has stored what it learned, and does not read the places again.
+        storage = None if self._tune_config.learn_from is None else self._place_to_resume()
+        if storage is None or not can_resume(storage):
+            self._learn_from_past()
+        self._build()
+
+    def _learn_from_past(self) -> None:
+        """Read the experiments in the places of ``learn_from``, if there are any."""
+        self._tune_config = with_past(
+            self._tune_config,
+            self._run_config,
+            self._param_space,
+            trainable=trainable_name(self._trainable),
+            code=code_address(self._trainable),
+        )
+
+    def _build(self) -> None:
         parts = self._tune_config, self._run_config, self._param_space
         read_earlier_experiments(self._tune_config.search_alg)
         # Pickle the user's objects before the searcher and the scheduler change their state.
@@ -313,6 +339,7 @@ class Tuner:
                 self._param_space,
                 offers=environment.executor.worker_resources,
                 shares=environment.executor.cluster_shares,
+                notes=notes_of(self._tune_config.learn_from),
             )
             missed = None if self._session is None else self._session.missed
             runner = TrialRunner(
@@ -363,22 +390,32 @@ class Tuner:
 
     def _resume_existing(self) -> None:
         """Restore the stored experiment of this name, if there is one and the user wants that."""
-        config = self._run_config
-        if self._session is not None or config.if_exists != "resume" or config.name is None:
+        storage = self._place_to_resume()
+        if self._session is not None or storage is None:
             return
-        storage = Storage(config.storage_url, config.storage_options or {}).child(config.name)
         if not can_resume(storage):
             logger.warning("%s has no experiment to resume: a new one begins", storage)
+            if self._experiment is not None and is_unread(self._tune_config.learn_from):
+                # The experiment was deleted after this object was created.
+                self._learn_from_past()
+                self._build()
             return
         check_trainable(storage, self._trainable)
         session = restore_experiment(
             storage,
             tune_config=self._given_tune_config,
-            run_config=config,
+            run_config=self._run_config,
             param_space=self._param_space,
             resume=ResumeConfig(),
         )
         self._use_session(session)
+
+    def _place_to_resume(self) -> Storage | None:
+        """Return the directory whose experiment, if any, the user wants to resume."""
+        config = self._run_config
+        if config.if_exists != "resume" or config.name is None:
+            return None
+        return Storage(config.storage_url, config.storage_options or {}).child(config.name)
 
     def _use_session(self, session: RestoredExperiment) -> None:
         self._session, self._setup, self._experiment = session, session.setup, session.experiment
@@ -506,12 +543,23 @@ class Tuner:
         parts = {
             "trainable": self._trainable,
             "param_space": self._param_space,
-            "tune_config": self._tune_config,
+            "tune_config": self._for_queue(self._tune_config),
             # Without the seed that was drawn for it: a resumed experiment keeps its own.
-            "given_tune_config": self._given_tune_config,
+            "given_tune_config": self._for_queue(self._given_tune_config),
             "run_config": self._run_config,
         }
         return enqueue(parts, self._name(), queue, self._initial_checkpoint)
+
+    def _for_queue(self, config: TuneConfig | None) -> TuneConfig | None:
+        """Return a configuration with what was found in the places of ``learn_from``.
+
+        If they were not read, because the experiment is to be resumed, it has the places without
+        passwords: a driver that resumes it compares them, and does not read them either.
+        """
+        found = self._tune_config.learn_from
+        if config is None:
+            return None
+        return replace(config, learn_from=list(places_of(found)) if is_unread(found) else found)
 
     def _submit_under_free_name(self, parts: dict[str, Any], name: str) -> DetachedExperiment:
         """Submit under the first name that neither the storage nor the cluster has."""
@@ -586,7 +634,8 @@ class Tuner:
 
     def _description(self, experiment: ExperimentMachine, name: str) -> dict[str, Any]:
         of, total = trainable_name(self._trainable), experiment.search.total_samples
-        return experiment_json(name, of, self._tune_config, self._param_space, total)
+        description = experiment_json(name, of, self._tune_config, self._param_space, total)
+        return {**description, "code": code_address(self._trainable)}
 
     def _serve_dashboard(
         self, experiment: ExperimentMachine, name: str, storage: Storage, environment: Environment

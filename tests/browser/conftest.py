@@ -30,8 +30,8 @@ def programs() -> tuple[str, str] | None:
     return (browser, driver) if browser and driver else None
 
 
-@pytest.fixture(scope="session")
-def browser(folder_scope: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> Any:
+@pytest.fixture(scope="module")
+def browser(folder_scope: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return the driver of a browser; skip only on a contributor's machine that has none."""
     found = programs()
     if found is None:
@@ -40,17 +40,21 @@ def browser(folder_scope: ExitStack, tmp_path_factory: pytest.TempPathFactory) -
             pytest.fail(why)
         pytest.skip(why)
     webdriver = pytest.importorskip("selenium.webdriver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = found[0]
-    for option in (*OPTIONS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(option)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    service = webdriver.ChromeService(executable_path=found[1])
-    driver = webdriver.Chrome(options=options, service=service)
-    driver.set_page_load_timeout(120)
-    driver.set_script_timeout(120)
-    folder_scope.callback(driver.quit)
-    return driver
+
+    def start(stack: ExitStack) -> Any:
+        options = webdriver.ChromeOptions()
+        options.binary_location = found[0]
+        for option in (*OPTIONS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+            options.add_argument(option)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        service = webdriver.ChromeService(executable_path=found[1])
+        driver = webdriver.Chrome(options=options, service=service)
+        driver.set_page_load_timeout(120)
+        driver.set_script_timeout(120)
+        stack.callback(driver.quit)
+        return driver
+
+    return folder_scope.shared("browser", start)
 
 
 @pytest.fixture

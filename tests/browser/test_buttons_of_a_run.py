@@ -58,7 +58,7 @@ def statuses(browser, script):
 @pytest.mark.cluster
 @pytest.mark.timeout(900)
 @pytest.mark.slow
-def test_a_trial_and_then_the_experiment_are_stopped_by_whoever_has_the_link(browser, driver, tmp_path):
+def test_a_user_with_the_link_stops_a_trial_and_then_the_experiment(browser, driver, tmp_path):
     process, link = driver
     url = link.partition("?")[0]
     socket = f"{url.replace('http', 'ws')}ws"

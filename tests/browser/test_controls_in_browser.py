@@ -8,12 +8,19 @@ from pathlib import Path
 import pytest
 from test_dashboard_in_browser import MODELS, open_live, wait
 
-from projection_kit import RecordFeed  # isort: skip - beside the unit tests
+from projection_kit import (  # isort: skip - beside the unit tests
+    RecordFeed,
+    projection_of,
+    result,
+    started,
+    suggested,
+)
 
 from dasktune.dashboard.model.load import empty_projection
 from dasktune.dashboard.server.experiment_source import SingleExperiment
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.dashboard.server.web import WebServer
+from dasktune.errors import ConfigError
 from dasktune.storage.journal.json_lines import decode
 from dasktune.testing import MemoryStore
 
@@ -29,7 +36,7 @@ PRESS = (
 
 
 class TellingStore(MemoryStore):
-    """Tells a feed what the journal is told."""
+    """Puts each record that is appended to the journal into a feed."""
 
     def __init__(self, feed):
         super().__init__()
@@ -62,7 +69,7 @@ def held(place):
     return place.runner.commands.ask(lambda experiment, now: experiment.state.on_hold).result(60)
 
 
-def test_whoever_has_the_link_can_hold_and_stop_an_experiment(browser, place):
+def test_a_user_with_the_link_holds_and_stops_an_experiment(browser, place):
     run, server = place
     browser.get(server.url)
     assert "403" in browser.page_source
@@ -83,3 +90,28 @@ def test_whoever_has_the_link_can_hold_and_stop_an_experiment(browser, place):
     by = [one["by"] for one in records if "by" in one]
     assert by == ["viewer of the dashboard at 127.0.0.1"] * 2
     browser.delete_all_cookies()
+
+
+def test_each_click_on_the_page_what_if_computes_and_bokeh_does_not_warn(browser):
+    errors = iter(("too few <trials>", "still too few"))
+
+    def replay(*, progress):
+        raise ConfigError(next(errors))
+
+    records = [suggested("a", x=1.0), started("a", 0.0), result("a", 1, 1.0, loss=1.0)]
+    live = LiveExperiment(lambda: projection_of(*records), RecordFeed(), replay=replay)
+    server = WebServer(SingleExperiment(live))
+    try:
+        open_live(browser, server.url)
+        browser.execute_script(
+            f"{MODELS} found[0].active = found[0].tabs.findIndex((one) => one.title === 'What if')", "Tabs"
+        )
+        for text in ("too few &lt;trials&gt;", "still too few"):
+            # A warning of Bokeh's server, which is an error in these tests, would lose the click.
+            press(browser, "Compute")
+            wait(
+                browser, f"{MODELS} return found.some((one) => one.text.includes(arguments[1]))", "Div", text
+            )
+    finally:
+        browser.get("about:blank")
+        server.close()

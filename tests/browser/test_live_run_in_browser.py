@@ -124,7 +124,7 @@ def wait_until_seen(browser, words):
 
 
 @pytest.mark.slow
-def test_a_page_says_when_nothing_is_heard_and_takes_it_back(browser, monkeypatch):
+def test_a_page_says_when_its_server_is_silent_and_back(browser, monkeypatch):
     monkeypatch.setattr("dasktune.dashboard.server.viewer._HEARTBEAT_SECONDS", 0.0)
     monkeypatch.setattr("dasktune.dashboard.server.viewer._LOST_AFTER_SECONDS", 10.0)
     records = [suggested("a"), started("a", 0.0), result("a", 1, 1.0, loss=1.0)]
@@ -142,7 +142,7 @@ def test_a_page_says_when_nothing_is_heard_and_takes_it_back(browser, monkeypatc
     try:
         open_live(browser, server.url)
         wait_until_seen(browser, "driver is running")
-        # The connection stays, but nobody is at its other end.
+        # The connection stays open, but its other end does not answer.
         stuck.set()
         wait_until_seen(browser, "this page's server does not answer")
         assert seen(browser, "1 was running")
@@ -167,7 +167,7 @@ class Silent:
 
 @pytest.mark.timeout(900)
 @pytest.mark.slow
-def test_a_run_is_shown_while_it_goes_on_and_as_lost_when_its_driver_is_dead(browser, driver, tmp_path):
+def test_a_page_shows_a_run_while_it_lasts_and_as_lost_without_its_driver(browser, driver, tmp_path):
     process, url, gates = driver
     (gates / "1").touch()
     open_live(browser, url)

@@ -264,7 +264,7 @@ def test_nothing_that_users_named_is_run(open_page):
     for number in range(count):
         browser.execute_script(f"{MODELS} found[0].active = arguments[1]", "Tabs", number)
         browser.execute_script(
-            # Every tooltip there is, as if the pointer were on the first of what it tells of.
+            # Every tooltip there is, as if the pointer were on the first point that it describes.
             f"{MODELS} for (const tool of found) for (const one of tool.renderers)"
             "  one.data_source.inspected.indices = [0]",
             "HoverTool",

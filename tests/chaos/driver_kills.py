@@ -11,8 +11,8 @@ from typing import Any
 
 from checker import check_ended
 from cluster_kit import PATIENCE
-from forks import Fork, ForkServer
-from storm import Ground, step_in, train, undisturbed
+from forks import Fork, fork_server
+from storm import PATHS, Ground, step_in, train, undisturbed
 
 import dasktune as tune
 from dasktune.storage.fs.storage import Storage
@@ -81,12 +81,10 @@ class DriverKills:
         self.ends: Counter[str] = Counter()
         self._place = place
         self._work = address, ground.reached, steps, seconds
-        self._forks = ForkServer(place)
         self._driver: Fork | None = None
 
     def rage(self, deaths: int) -> None:
         """Kill so many drivers, and check each experiment that ends."""
-        self._forks.wait_until_ready()
         begun = time.monotonic()
         self._one_experiment("calm", 0)
         # On a loaded machine the calm one may take minutes.
@@ -115,10 +113,10 @@ class DriverKills:
         assert sum(record["event"] == "TrialEnded" for record in now) == TRIALS
 
     def _drive(self, name: str, mortal: bool) -> bool:
-        """Start a driver, and return whether it came to the end before its death."""
+        """Start a driver, and return whether it finished before it was killed."""
         log = self._place / "drivers.log"
-        self._driver = self._forks.start(
-            "driver_kills:drive", *self._work, name, log=log, directory=self._place
+        self._driver = fork_server().start(
+            "driver_kills:drive", *self._work, name, log=log, directory=self._place, paths=PATHS
         )
         seconds = self._moment() if mortal else 5 * PATIENCE
         deadline = time.monotonic() + seconds
@@ -138,7 +136,6 @@ class DriverKills:
         return self.random.uniform(0, self.random.choice([self.longest / 4, self.longest, self.longest]))
 
     def close(self) -> None:
-        """End the forking process, and a driver that still runs."""
+        """End a driver that still runs."""
         if self._driver is not None:
             self._driver.kill()
-        self._forks.close()

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
+from mortal_store import MortalStore
 from storm import loss_of
 
 from dasktune.config import CheckpointConfig, RunConfig, TuneConfig
@@ -25,7 +26,7 @@ from dasktune.schedulers import ASHAScheduler, FIFOScheduler
 from dasktune.space import grid_search
 from dasktune.storage.checkpoints.checkpoint import dict_files
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
-from dasktune.storage.experiment.experiment_store import ExperimentStore, experiment_json
+from dasktune.storage.experiment.experiment_store import experiment_json
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.segments import segment_name, segments
 from dasktune.testing import ManualClock, SimulatedTrialExecutor
@@ -37,10 +38,6 @@ from dasktune.tuner.restore import RestoredExperiment, restore_experiment
 from dasktune.tuner.saved_setup import setup_of
 
 TRIALS, STEPS = 4, 7
-
-
-class Died(Exception):
-    """The driver was killed."""
 
 
 class Disk:
@@ -164,26 +161,6 @@ class Workers(SimulatedTrialExecutor):
         assert isinstance(self._checkpoints, StoredCheckpoints)
         store = self._checkpoints.store
         store.remove_stale(action.trial_id, action.incarnation, action.next_checkpoint)
-
-
-class MortalStore(ExperimentStore):
-    """Dies with a record: it is not written, and nothing is closed."""
-
-    def __init__(self, storage: Storage, lives: int) -> None:
-        super().__init__(storage)
-        self.lives = lives
-
-    def append(self, record: Any) -> int:
-        self.lives -= 1
-        if self.lives < 0:
-            raise Died
-        return super().append(record)
-
-    def close(self) -> None:
-        if self.lives >= 0:
-            super().close()
-        # What runs in the background ends before the power fails.
-        self._pool.shutdown()
 
 
 def curve(config: dict[str, Any], checkpoint: Any) -> Any:

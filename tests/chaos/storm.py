@@ -21,11 +21,14 @@ import cluster_kit
 import psutil
 from cluster_kit import PATIENCE, until
 from faulty_line import CLIENT, FaultyLine
-from forks import Fork, ForkedFleet
+from forks import Fork, fork_server
 from s3_kit import S3Server
 
 import dasktune as tune
 from dasktune.storage.fs.storage import Storage
+
+#: From where the driver and the workers import this module, and what it imports.
+PATHS = [Path(__file__).parent, Path(cluster_kit.__file__).parent, Path(__file__).parents[1]]
 
 #: Workers that there should be, and how many of them should have a nanny. Nannies import everything
 #: in each new worker.
@@ -33,7 +36,7 @@ WORKERS, NANNIES = 6, 2
 #: Seconds between two faults, at least and at most, while trials report results.
 PACE = (0.1, 0.6)
 
-#: Lets a worker take more memory than its nanny allows, when it is told to.
+#: Lets a worker take more memory than its nanny allows, when it receives SIGUSR1.
 GORGES = """
 import signal
 
@@ -161,10 +164,10 @@ class Storm:
         #: Content of the journal's objects in a store, which do not change.
         self._objects: dict[str, bytes] = {}
         self.random = random.Random(seed)
-        self.fleet = ForkedFleet(place)
+        self.fleet = cluster_kit.Fleet(place, paths=PATHS)
         self.trials, self.steps = trials, steps
         self.faults: Counter[str] = Counter()
-        #: Frozen processes and when they go on.
+        #: Frozen processes and when they resume.
         self.frozen: dict[int, float] = {}
         #: How many trials must have ended before the driver dies, or the scheduler.
         self.deaths = {
@@ -230,11 +233,10 @@ class Storm:
             return False
         if status is not None:
             told = (self.place / "driver.log").read_text()[-4000:]
-            # Its scheduler died while it started, or all workers did: whoever started it does so
-            # again.
+            # Its scheduler or all workers died while it started: a user would start it again.
             gone = ("the Dask scheduler at", "none of ")
             assert any(f"dasktune.errors.ClusterError: {what}" in told for what in gone), told
-            self.faults["start the driver in vain"] += 1
+            self.faults["fail to start the driver"] += 1
             self._drive()
         if (death := self._death_that_is_due()) is not None:
             name, done = death.__name__, death()
@@ -348,13 +350,14 @@ class Storm:
 
     def _drive(self) -> None:
         space = {"x": list(range(self.trials)), "steps": self.steps, "seconds": self.seconds}
-        self.driver = self.fleet.forks.start(
+        self.driver = fork_server().start(
             "storm:drive",
             self.fleet.address,
             self.ground.reached,
             space,
             log=self.place / "driver.log",
             directory=self.place,
+            paths=PATHS,
         )
 
     def _count(self, text: bytes) -> int:

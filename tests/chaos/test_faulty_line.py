@@ -67,7 +67,7 @@ def test_a_fault_comes_before_or_after_a_write_is_carried_out(
 
 
 @pytest.mark.slow
-def test_each_read_comes_to_its_end(s3: S3Server, line: FaultyLine) -> None:
+def test_each_read_finishes(s3: S3Server, line: FaultyLine) -> None:
     direct = s3.storage()
     direct.write_bytes("x", b"1" * 10_000)
     far = through(s3, line, direct, read_timeout=0.3)

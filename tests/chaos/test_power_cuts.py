@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from checker import check_ended
-from power_cuts import Died, Disk, Lab
+from mortal_store import Died
+from power_cuts import Disk, Lab
 from storm import step_in, undisturbed
 
 from dasktune.storage.fs.storage import Storage

@@ -6,22 +6,23 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import pytest
 from distributed import Client, LocalCluster
 from distributed.comm.core import CommClosedError
+from forks import PATIENCE, Fork, fork_server
+from free_port import free_port
 
 import dasktune as tune
 from dasktune.cluster.driver.dispatcher import DispatcherSettings
@@ -32,9 +33,6 @@ from dasktune.storage.journal.journal_writer import read_journal
 
 T = TypeVar("T")
 
-#: A guard against hanging, not an expectation: two busy cores are slow.
-PATIENCE = 90.0
-
 #: What a process runs first that cannot import dasktune, as one that somebody else has set up.
 WITHOUT_DASKTUNE = """
 import sys
@@ -43,6 +41,8 @@ class Blocker:
         if name.split(".")[0] == "dasktune":
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Blocker())
+for name in [one for one in sys.modules if one.split(".")[0] == "dasktune"]:
+    del sys.modules[name]
 """
 
 
@@ -68,29 +68,30 @@ def driver_settings(**changes: Any) -> Iterator[None]:
         yield
 
 
-def free_port() -> int:
-    """Return a port on which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+#: Either kind of process; a fork is as good as a new process, but much quicker to start.
+Process: TypeAlias = "subprocess.Popen[bytes] | Fork"
 
 
 class Fleet:
     """A scheduler and workers, each a process of its own, as users start them.
 
-    All of them run `prelude` before anything else, and the scheduler then `its_prelude`.
+    All of them run `prelude` before anything else, and the scheduler then `its_prelude`. Those that
+    run nothing before are forks of a process that has imported Dask and dasktune, and may import
+    from `paths`, too.
     """
 
-    def __init__(self, directory: Path, prelude: str = "", its_prelude: str = "") -> None:
-        self._directory = directory
+    def __init__(
+        self, directory: Path, prelude: str = "", its_prelude: str = "", paths: Sequence[Path] = ()
+    ) -> None:
+        self._directory, self._paths = directory, paths
         self._prelude, self._its_prelude = prelude, its_prelude
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self.workers: list[subprocess.Popen[bytes]] = []
+        self._processes: list[Process] = []
+        self.workers: list[Process] = []
         self.port = free_port()
         self.address = f"tcp://127.0.0.1:{self.port}"
         self.scheduler = self.start_scheduler()
 
-    def start_scheduler(self) -> subprocess.Popen[bytes]:
+    def start_scheduler(self) -> Process:
         flags = ["--host=127.0.0.1", f"--port={self.port}", "--no-dashboard", "--no-show"]
         self.scheduler = self._start("scheduler", self._its_prelude, *flags)
         return self.scheduler
@@ -102,7 +103,7 @@ class Fleet:
         dasktune: bool = True,
         scheduler: str | None = None,
         directory: Path | None = None,
-    ) -> subprocess.Popen[bytes]:
+    ) -> Process:
         flags = ["--nthreads=1", "--no-dashboard", "--memory-limit=0"]
         flags.append("--nanny" if nanny else "--no-nanny")
         if not any(option.startswith("--listen-address") for option in options):
@@ -115,6 +116,8 @@ class Fleet:
 
     def keep(self, count: int) -> None:
         """See to it that exactly so many healthy workers are there."""
+        if self.scheduler.poll() is not None:
+            self.start_scheduler()
         self.workers = [worker for worker in self.workers if worker.poll() is None]
         while len(self.workers) > count:
             kill(self.workers.pop())
@@ -123,31 +126,42 @@ class Fleet:
         with self.client() as client:
             until(lambda: len(client.scheduler_info()["workers"]) == count)
 
-    def address_of(self, process: subprocess.Popen[bytes]) -> str:
+    def address_of(self, process: Process) -> str:
         with self.client() as client:
             pids = client.run(os.getpid)
         return next(address for address, pid in pids.items() if pid == process.pid)
 
     @contextmanager
     def client(self) -> Iterator[Client]:
-        with Client(self.address, set_as_default=False, timeout=PATIENCE) as client:
+        try:
+            client = Client(self.address, set_as_default=False, timeout=PATIENCE)
+        except OSError as error:
+            log = self._log(self._processes.index(self.scheduler)).read_text()
+            raise AssertionError(f"the scheduler does not answer; it wrote:\n{log}") from error
+        with client:
             yield client
 
     def close(self) -> None:
         for process in self._processes:
             kill(process)
 
-    def _start(
-        self, role: str, prelude: str, *arguments: str, directory: Path | None = None
-    ) -> subprocess.Popen[bytes]:
-        program = f"{self._prelude}\n{prelude}\nfrom distributed.cli.dask_{role} import main\nmain()"
-        log = (self._directory / f"process-{len(self._processes)}.log").open("wb")
-        with log:
-            process = subprocess.Popen(
-                [sys.executable, "-c", program, *arguments],
-                stdout=log,
-                stderr=log,
-                cwd=directory or self._directory,
+    def _log(self, number: int) -> Path:
+        return self._directory / f"process-{number}.log"
+
+    def _start(self, role: str, prelude: str, *arguments: str, directory: Path | None = None) -> Process:
+        log, directory = self._log(len(self._processes)), directory or self._directory
+        prelude = f"{self._prelude}\n{prelude}".strip()
+        process: Process
+        if prelude:
+            program = f"{prelude}\nfrom distributed.cli.dask_{role} import main\nmain()"
+            with log.open("wb") as output:
+                process = subprocess.Popen(
+                    [sys.executable, "-c", program, *arguments], stdout=output, stderr=output, cwd=directory
+                )
+        else:
+            main = f"distributed.cli.dask_{role}:main"
+            process = fork_server().start(
+                main, list(arguments), log=log, directory=directory, paths=self._paths
             )
         self._processes.append(process)
         return process
@@ -172,7 +186,7 @@ def make_certificate(directory: Path) -> Path:
     return path
 
 
-def kill(process: subprocess.Popen[bytes]) -> None:
+def kill(process: Process) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()
 
@@ -283,7 +297,7 @@ def statuses(results: tune.ResultGrid) -> set[str]:
 
 
 def restarts(place: Path, name: str = "run") -> list[tuple[str, int]]:
-    """Return trial and iteration that each start goes on from, as the driver ordered them."""
+    """Return trial and iteration that each start resumes from, as the driver ordered them."""
     starts = []
     for record in journal(place, name):
         for action in record.get("actions", ()):
@@ -299,7 +313,7 @@ def results_so_far(place: Path) -> int:
 
 
 def assert_no_step_back(place: Path) -> None:
-    """No start goes on from anything but the newest checkpoint that was recorded before it."""
+    """Each start resumes from the newest checkpoint that was recorded before it."""
     newest: Counter[str] = Counter()
     for record in journal(place):
         for action in record.get("actions", ()):

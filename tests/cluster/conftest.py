@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import cluster_kit
 import dask
 import pytest
 from cluster_kit import Fleet, SharedPair, make_certificate
-from distributed import LocalCluster, Security
+from distributed import Client, LocalCluster, Security
 
-# For the benchmarks; at the end, lest the checkout hide what is installed.
+# For the benchmarks; at the end, so that the checkout does not hide what is installed.
 sys.path.append(str(Path(__file__).parents[2]))
 
 # `make test-oldest` has no scikit-learn, and these modules subclass an estimator of it. Do not try
@@ -35,8 +36,8 @@ cloudpickle.register_pickle_by_value(cluster_kit)
 def _lost_workers_may_take_their_time() -> Iterator[None]:
     """Let a worker that a test kills come back however slow the machine is.
 
-    A cluster object gives one up for good that is not there 15 s after it was lost, even if it has
-    only been killed once more by then.
+    A cluster object drops a worker that is not back 15 s after it was lost, even if it has only
+    been killed once more by then.
     """
     with dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}):
         yield
@@ -48,10 +49,11 @@ def _disregard_threads_of_other_tests() -> None:
     cluster_kit.disregard_threads()
 
 
-@pytest.fixture(scope="session")
-def shared_pair(folder_scope: ExitStack) -> SharedPair:
+@pytest.fixture(scope="module")
+def shared_pair(folder_scope: Any) -> SharedPair:
     """The cluster of :func:`pair`, for fixtures of modules."""
-    return folder_scope.enter_context(closing(SharedPair()))
+    pair: SharedPair = folder_scope.shared("pair", lambda stack: stack.enter_context(closing(SharedPair())))
+    return pair
 
 
 @pytest.fixture
@@ -70,6 +72,14 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     fleet = Fleet(tmp_path_factory.mktemp("fleet"))
     yield fleet
     fleet.close()
+
+
+@pytest.fixture
+def client(cluster: LocalCluster) -> Iterator[Client]:
+    """A client of the cluster of the module, which is clean at the end of the test."""
+    with Client(cluster, set_as_default=False) as client:
+        yield client
+        cluster_kit.assert_clean(client)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from dasktune.logger import CSVLoggerCallback, JsonLoggerCallback, LoggerCallbac
 #: What a process does after so many results, or calls of `partial_fit`: it kills itself.
 DIES_AFTER = "DASKTUNE_FIXTURE_DIES_AFTER"
 
-#: What the trainables report; other metrics tell of time and place.
+#: What the trainables report; other metrics describe time and place.
 METRICS = ("training_iteration", "score", "cost", "nested/half", "done")
 
 # Trainables
@@ -301,7 +301,7 @@ def one_at_a_time(
     samples: int = 5,
     **goal: Any,
 ) -> dict[str, Any]:
-    """Return what comes to the same results wherever it is cut in two."""
+    """Return a case whose results are the same wherever its run is cut in two."""
     return {
         "trainable": trainable,
         "param_space": SPACE if space is None else space,
@@ -494,7 +494,7 @@ def tuner(case: Mapping[str, Any], place: Any, name: str, client: Any, **more: A
 
 
 def run_classic(place: Any, name: str, client: Any, **more: Any) -> tune.ExperimentAnalysis:
-    """Run by ``tune.run``, with loggers, or go on with it."""
+    """Run an experiment by ``tune.run``, with loggers, or resume it."""
     return tune.run(
         train,
         name=name,
@@ -617,7 +617,7 @@ def fitted(make: Callable[..., Any], place: Any, name: str, **more: Any) -> Any:
 
 
 def facts(results: Any) -> list[dict[str, Any]]:
-    """Return what public attributes tell of each trial, but for times and places."""
+    """Return what public attributes say about each trial, but for times and places."""
     return plain([_facts(one) for one in results])
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_kit import run_config
+from cluster_kit import WITHOUT_DASKTUNE, run_config
 from distributed import Client, LocalCluster, Nanny
 
 import dasktune as tune
@@ -23,16 +23,6 @@ from dasktune.placement import WorkerCapacity
 from dasktune.storage.fs.storage import Storage
 
 pytestmark = pytest.mark.cluster
-
-WITHOUT_DASKTUNE = """
-import sys
-class Missing:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name.partition(".")[0] == "dasktune":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Missing)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +79,7 @@ def test_a_worker_that_does_not_answer_is_asked_again(client: Client, tmp_path: 
     assert client.sync(admit) == ("unchecked", 1)
 
 
-def test_an_address_that_comes_back_is_looked_at_anew(client: Client, tmp_path: Path) -> None:
+def test_an_address_that_comes_back_is_checked_again(client: Client, tmp_path: Path) -> None:
     async def admit() -> list[str]:
         admission = Admission(client, checks(tmp_path))
         good = {a: w for a, w in (await list_workers(client)).items() if w.name == "0"}

@@ -60,8 +60,9 @@ Ends = dict[str, tuple[int, str]]
 def network(config: dict[str, Any], curves: list[list[float]]) -> None:
     checkpoint = tune.get_checkpoint()
     done = checkpoint.to_dict()["epoch"] if checkpoint else 0
+    saves = tune.get_context().get_world_rank() == 0
     for epoch in range(done, EPOCHS):
-        saved = tune.Checkpoint.from_dict({"epoch": epoch + 1})
+        saved = tune.Checkpoint.from_dict({"epoch": epoch + 1}) if saves else None
         tune.report({"loss": curves[config["number"]][epoch]}, checkpoint=saved)
 
 
@@ -112,7 +113,7 @@ class Retold:
                 self._obey(self.scheduler.on_trial_remove(trial))
 
     def _compare(self, key: str, record: dict[str, Any]) -> None:
-        """Ask for a decision, which is the one that the journal tells of."""
+        """Ask the scheduler for a decision, which must be the one in the journal."""
         self.last[key] = record["metrics"]
         decision = self.scheduler.on_trial_result(self.trials[key], record["metrics"])
         own: list[tuple[str, str]] = []
@@ -170,12 +171,20 @@ def simulated(name: str, records: list[dict[str, Any]]) -> Ends:
     return ends(experiment.trials.values())
 
 
-@pytest.mark.parametrize("name", SCHEDULERS)
+#: Trials of two ranks take longer, because each rank is a process.
+RANKS = [(name, 2) for name in ("asha", "hyperband")]
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks"),
+    [*((name, 1) for name in SCHEDULERS), *(pytest.param(*case, marks=pytest.mark.slow) for case in RANKS)],
+)
 def test_a_cluster_and_a_simulation_stop_the_same_trials_at_the_same_epochs(
-    pair: LocalCluster, tmp_path: Path, name: str
+    pair: LocalCluster, tmp_path: Path, name: str, ranks: int
 ):
+    trainable = tune.with_parameters(network, curves=CURVES)
     results = tune.Tuner(
-        tune.with_parameters(network, curves=CURVES),
+        trainable if ranks == 1 else tune.with_ranks(trainable, ranks),
         **settings(name),
         run_config=run_config(tmp_path),
         client=pair,
@@ -188,11 +197,11 @@ def test_a_cluster_and_a_simulation_stop_the_same_trials_at_the_same_epochs(
     retold = Retold(scheduler)
     for record in records:
         retold.tell(record)
-    # Whoever no scheduler ends comes to the end of its curve.
+    # A trial that no scheduler ends trains to the end of its curve.
     told = {key: reason for key, (_, reason) in ends(results).items() if reason}
     assert told == retold.reasons
     assert retold.decisions["Stop"] > 0
     assert retold.decisions.total() == sum(len(result.history) for result in results)
 
-    if name != "median":  # whom it lets come first depends on free places, too
+    if name != "median":  # which trial it lets start first depends on free places, too
         assert simulated(name, records) == ends(results)

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from cluster_kit import WITHOUT_DASKTUNE
 from distributed import Client, LocalCluster, Nanny
 
 import dasktune as tune
@@ -28,18 +29,7 @@ from dasktune.trial.status import PublicStatus
 
 pytestmark = pytest.mark.cluster
 
-#: Runs in a worker's process before the worker starts: it has no dasktune.
-WITHOUT_DASKTUNE = """
-import sys
-class Missing:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name.partition(".")[0] == "dasktune":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Missing)
-"""
-
-#: ... or another version of it.
+#: Runs in a worker's process before the worker starts: it has another version of dasktune.
 WITH_AN_OLD_ONE = "import dasktune\ndasktune.__version__ = '0.0.1'\n"
 
 
@@ -104,7 +94,7 @@ def test_a_request_that_depends_on_the_configuration_is_known_before_the_first_t
     assert no_trial_started(tmp_path)
 
 
-def test_an_address_where_nobody_listens_is_named(tmp_path: Path) -> None:
+def test_an_address_without_a_scheduler_is_named(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"no Dask scheduler answered at tcp://127\.0\.0\.1:1 "):
         tuner("tcp://127.0.0.1:1", tmp_path, run={"scheduler_wait": 1.0}).fit()
     assert no_trial_started(tmp_path)
@@ -117,7 +107,7 @@ def test_an_address_where_nobody_listens_is_named(tmp_path: Path) -> None:
         (WITH_AN_OLD_ONE, r"the workers' dasktune must be .* as in this process, got 0\.0\.1 on"),
     ],
 )
-def test_workers_that_lack_something_are_told_before_a_trial_starts(
+def test_workers_that_lack_something_are_named_before_the_start(
     tmp_path: Path, preload: str, message: str
 ) -> None:
     with (

@@ -95,7 +95,7 @@ def test_a_function_begins_from_a_checkpoint_object(pair, tmp_path):
     assert results[0].exported == {}
 
 
-def test_an_experiment_that_goes_on_needs_the_original_no_more(pair, tmp_path):
+def test_a_resumed_experiment_does_not_need_the_original(pair, tmp_path):
     given = started_at(tmp_path, 10)
     arguments = {
         "name": "again",

@@ -15,7 +15,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-from cluster_kit import PATIENCE, assert_clean, fitting, notes, run_config, statuses, until
+from cluster_kit import PATIENCE, fitting, notes, run_config, statuses, until
 from distributed import Client, LocalCluster
 from test_fair_share_on_cluster import endless
 
@@ -33,13 +33,6 @@ def cluster() -> Iterator[LocalCluster]:
         n_workers=2, threads_per_worker=2, resources={"CPU": 2}, dashboard_address=":0"
     ) as cluster:
         yield cluster
-
-
-@pytest.fixture
-def client(cluster: LocalCluster) -> Iterator[Client]:
-    with Client(cluster, set_as_default=False) as client:
-        yield client
-        assert_clean(client)
 
 
 def work(number: int) -> int:

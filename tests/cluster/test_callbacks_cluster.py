@@ -71,7 +71,7 @@ def logged(place: Path, trial_id: str) -> list[int]:
     return table
 
 
-def test_a_callback_hears_of_every_result_and_loggers_write_them(fleet: Fleet, tmp_path: Path):
+def test_a_callback_gets_every_result_and_loggers_write_it(fleet: Fleet, tmp_path: Path):
     fleet.keep(2)
     ledger = Ledger()
     config = run_config(tmp_path, callbacks=[ledger, CSVLoggerCallback(), JsonLoggerCallback()])
@@ -88,7 +88,7 @@ def test_a_callback_hears_of_every_result_and_loggers_write_them(fleet: Fleet, t
     assert [logged(tmp_path, key) for key in ids] == [[1, 2, 3, 4, 5]] * 3
 
 
-def test_after_the_death_of_a_driver_nothing_is_told_twice_or_not_at_all(fleet: Fleet, tmp_path: Path):
+def test_after_the_death_of_a_driver_no_call_is_doubled_or_missing(fleet: Fleet, tmp_path: Path):
     fleet.keep(2)
     here = str(Path(__file__).parent)
     driver = subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path), fleet.address, here])

@@ -87,7 +87,7 @@ def three_steps(config: dict[str, Any]) -> None:
 
 
 class KnowingTheStore:
-    """Code that brings the store along, into a process that nobody has prepared for it."""
+    """Code that brings the store's module into a process that could not import it."""
 
     def __init__(self, trainable: Any) -> None:
         self._trainable = trainable
@@ -146,7 +146,7 @@ def crash_once(config: dict[str, Any]) -> None:
     crashed = Path(config["place"], "crashed")
     if not crashed.exists():
         crashed.touch()
-        raise RuntimeError("go on from the last checkpoint")
+        raise RuntimeError("resume from the last checkpoint")
 
 
 class FromDicts(tune.Trainable):

@@ -210,7 +210,7 @@ def test_whether_workers_are_reached_is_settled_when_the_first_one_comes(tmp_pat
             assert connection.client.direct_to_workers is True
 
 
-def test_an_address_where_nobody_listens_fails_soon_and_is_named() -> None:
+def test_an_address_without_a_scheduler_fails_soon_and_is_named() -> None:
     message = r"no Dask scheduler answered at tcp://127\.0\.0\.1:9 within 0.5 s \(connection refused"
     with pytest.raises(ClusterError, match=message):
         connect("tcp://127.0.0.1:9", timeout_s=0.5)
@@ -223,7 +223,7 @@ def test_a_server_that_never_answers_fails_soon_and_is_named() -> None:
             connect(mute, timeout_s=0.5)
 
 
-def test_the_port_of_a_dashboard_is_told_from_a_schedulers() -> None:
+def test_the_port_of_a_dashboard_is_not_a_scheduler_s() -> None:
     with LocalCluster(
         n_workers=0, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0"
     ) as cluster:
@@ -237,7 +237,7 @@ def test_the_port_of_a_dashboard_is_told_from_a_schedulers() -> None:
             connect(page)
 
 
-def test_an_address_of_a_worker_is_told_from_a_schedulers(address: str) -> None:
+def test_an_address_of_a_worker_is_not_a_scheduler_s(address: str) -> None:
     with connect(address) as connection:
         (worker,) = connection.client.run(os.getpid)
     with pytest.raises(ClusterError, match=f"{worker} is a Dask Worker, not a scheduler"):
@@ -290,7 +290,7 @@ def test_the_embedded_cluster_outlives_ctrl_c_and_ends_with_the_connection() -> 
         connect(connection.address, timeout_s=0.5)
 
 
-def test_a_cluster_that_is_slow_to_end_is_told_of_and_raises_nothing(
+def test_a_cluster_that_is_slow_to_end_is_logged_and_no_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     connection = connect(n_workers=1)
@@ -309,7 +309,7 @@ def test_a_cluster_that_is_slow_to_end_is_told_of_and_raises_nothing(
         really(timeout=60)
 
 
-def test_a_script_without_a_main_guard_is_told_about_it(tmp_path: Path) -> None:
+def test_a_script_without_a_main_guard_says_so(tmp_path: Path) -> None:
     script = tmp_path / "unguarded.py"
     script.write_text("from dasktune.cluster.connection.connect import connect\nconnect().close()\n")
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}

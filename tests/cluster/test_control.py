@@ -27,7 +27,7 @@ def train(config):
 
 
 class Run:
-    """An experiment in a thread, and the client that its driver tells of."""
+    """An experiment in a thread, and the client that its driver's notice names."""
 
     def __init__(self, cluster, tmp_path, capsys, trainable=train, num_samples=3):
         self.end = tmp_path / "end"
@@ -179,7 +179,7 @@ def test_a_run_is_stopped_from_its_directory(pair, tmp_path, capsys):
     assert capsys.readouterr().out == "controlled is not running: it is finished\n"
 
 
-def test_a_submitted_driver_would_listen_where_nobody_is(pair, tmp_path):
+def test_a_submitted_driver_cannot_have_a_server(pair, tmp_path):
     tuner = tune.Tuner(
         train,
         param_space={"x": 1, "end": tmp_path / "end"},
@@ -209,7 +209,7 @@ class Counting(tune.Trainable):
         self.count, self.restored = int((Path(directory) / "count").read_text()), True
 
 
-def test_a_trial_that_was_paused_goes_on_from_where_it_was(pair, tmp_path, capsys):
+def test_a_trial_that_was_paused_resumes_where_it_was(pair, tmp_path, capsys):
     run = Run(pair, tmp_path, capsys, trainable=Counting, num_samples=1)
     client = run.client()
     key = with_status(client, "RUNNING")[0]["trial_id"]

@@ -31,7 +31,7 @@ import threading
 from pathlib import Path
 import dasktune as tune
 
-HOME, HOW, ISOLATION = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+HOME, HOW, ISOLATION, CLUSTER = Path(sys.argv[1]), *sys.argv[2:]
 
 def train(config):
     home = Path(config["home"])
@@ -44,9 +44,10 @@ def train(config):
         (home / "breath").touch()
         tune.report({"loss": 0.25})
 
-if __name__ == "__main__":
+def fit(client):
     results = tune.Tuner(
         train,
+        client=client,
         param_space={"home": str(HOME), "how": HOW, "x": tune.grid_search(list(range(50)))},
         tune_config=tune.TuneConfig(metric="loss", mode="min"),
         run_config=tune.RunConfig(
@@ -57,6 +58,15 @@ if __name__ == "__main__":
         ),
     ).fit()
     print("RETURNED", len(results), sum(bool(r.history) for r in results), flush=True)
+
+if __name__ == "__main__":
+    if CLUSTER == "dasktune's":
+        fit(None)
+    else:
+        from distributed import LocalCluster
+
+        with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+            fit(cluster)
 """
 
 #: Runs a command in a terminal of its own, whose keyboard is our standard input.
@@ -69,10 +79,10 @@ sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))
 class Terminal:
     """A script in a pseudo-terminal."""
 
-    def __init__(self, home: Path, how: str, isolation: str = "thread") -> None:
+    def __init__(self, home: Path, how: str, isolation: str = "thread", cluster: str = "dasktune's") -> None:
         script = home / "script.py"
         script.write_text(SCRIPT)
-        python = [sys.executable, str(script), str(home), how, isolation]
+        python = [sys.executable, str(script), str(home), how, isolation, cluster]
         arguments = [sys.executable, "-c", TERMINAL, *python]
         self.process = subprocess.Popen(
             arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -159,6 +169,20 @@ def test_ctrl_c_ends_in_good_order_and_keeps_what_there_is(tmp_path: Path, isola
 
 
 @pytest.mark.slow
+def test_ctrl_c_lets_the_trials_save_on_a_local_cluster_of_the_user(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, "obedient", cluster="user's")
+    terminal.wait_until(lambda: reported(tmp_path))
+    terminal.press_ctrl_c()
+    status, shown = terminal.wait()
+    assert status == 0, shown
+    assert "press Ctrl-C again to leave at once" in shown
+    assert "RETURNED 50 " in shown
+    # Its workers got the signal, too, and neither died of it nor were started again.
+    assert not any(word in shown for word in ("Traceback", "ERROR", "WARNING", "lost its worker")), shown
+    assert_none_left(tmp_path)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_the_second_ctrl_c_leaves_at_once(tmp_path: Path, isolation: str) -> None:
     terminal = Terminal(tmp_path, "stuck", isolation)
@@ -170,6 +194,8 @@ def test_the_second_ctrl_c_leaves_at_once(tmp_path: Path, isolation: str) -> Non
     assert status != 0
     assert "RETURNED" not in shown
     assert "KeyboardInterrupt" in shown
+    assert "During handling" not in shown
+    assert "trial_runner.py" not in shown
     assert journal(tmp_path)
     assert_none_left(tmp_path)
 

@@ -111,7 +111,7 @@ class Intruder(Callback):
         return self
 
 
-def test_a_dashboard_with_buttons_is_shown_to_whoever_has_the_link(pair, tmp_path, caplog, capsys):
+def test_a_dashboard_with_buttons_is_shown_only_with_the_link(pair, tmp_path, caplog, capsys):
     caplog.set_level(logging.INFO)
     intruder = Intruder(caplog, capsys)
     more = {"dashboard": True, "dashboard_controls": True, "callbacks": [intruder]}

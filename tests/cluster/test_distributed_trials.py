@@ -40,6 +40,7 @@ from distributed import Client, LocalCluster, Security, WorkerPlugin
 import dasktune as tune
 from dasktune.cli.command_line import main
 from dasktune.cluster.driver.launch import Launch
+from dasktune.runner import elastic_ranks
 
 
 @pytest.fixture(scope="module")
@@ -142,8 +143,9 @@ def describe(config: dict[str, Any]) -> None:
     tune.report({"rank": context.get_world_rank()})
 
 
-def test_ranks_get_the_contract_of_torchrun(cluster: LocalCluster, tmp_path: Path) -> None:
-    trainable = tune.with_ranks(describe, 4, env={"MINE": "x"})
+@pytest.mark.parametrize("preload", [(), None], ids=["forked", "fresh"])
+def test_ranks_get_the_contract_of_torchrun(cluster: LocalCluster, tmp_path: Path, preload: Any) -> None:
+    trainable = tune.with_ranks(describe, 4, env={"MINE": "x"}, preload=preload)
     results = tuner(cluster, tmp_path, trainable).fit()
     assert statuses(results) == {"TERMINATED"}
     seen = sorted((json.loads(line) for line in notes(tmp_path)), key=lambda one: one["context"])
@@ -174,6 +176,7 @@ def two_hosts(tmp_path: Path) -> Iterator[Fleet]:
         fleet.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have one loopback address")
 def test_ranks_are_laid_out_by_host(two_hosts: Fleet, tmp_path: Path) -> None:
     def places(ranks: int, name: str, **options: Any) -> list[list[int]]:
@@ -207,6 +210,7 @@ def fail_at_first(config: dict[str, Any]) -> None:
     describe(config)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have one loopback address")
 def test_the_layout_of_a_trial_survives_its_driver(two_hosts: Fleet, tmp_path: Path) -> None:
     trainable = tune.with_ranks(fail_at_first, 2, per_host=1, env={"MINE": "x"})
@@ -409,10 +413,20 @@ def wait_for_peers(config: dict[str, Any]) -> None:
     ctypes.PyDLL(None).open(path, os.O_RDONLY)
 
 
+#: How ranks are started: as forks, which is the default, or as fresh interpreters.
+STARTS = pytest.mark.parametrize(
+    "preload", [pytest.param((), id="forked"), pytest.param(None, id="fresh", marks=pytest.mark.slow)]
+)
+
+
+@STARTS
 @pytest.mark.parametrize("fork", [False, True])
-def test_no_rank_survives_a_killed_one(cluster: LocalCluster, tmp_path: Path, fork: bool) -> None:
+def test_no_rank_survives_a_killed_one(
+    cluster: LocalCluster, tmp_path: Path, fork: bool, preload: Any
+) -> None:
     os.mkfifo(tmp_path / "never")
-    with fitting(tuner(cluster, tmp_path, tune.with_ranks(wait_for_peers, 4), {"fork": fork})) as future:
+    trainable = tune.with_ranks(wait_for_peers, 4, preload=preload)
+    with fitting(tuner(cluster, tmp_path, trainable, {"fork": fork})) as future:
         until(lambda: len(pids(tmp_path)) == 4 and len(journal(tmp_path, event="ResultReported")) == 1)
         if fork:
             until(lambda: len(notes(tmp_path)) == 1)
@@ -640,15 +654,22 @@ def test_ranks_end_with_a_worker_that_is_a_thread_of_the_driver(tmp_path: Path) 
 
 def worker_of(place: Path, rank: int) -> int:
     """Return the process id of the worker of a rank."""
-    return psutil.Process(pids(place)[rank]).ppid()
+    parent = psutil.Process(pids(place)[rank]).parent()
+    assert parent is not None
+    is_server = any("fork_server_process" in part for part in parent.cmdline())
+    return parent.ppid() if is_server else parent.pid
 
 
 @pytest.mark.parametrize(
     "rank", [pytest.param(0, id="own"), pytest.param(3, id="other", marks=pytest.mark.slow)]
 )
-def test_a_killed_worker_costs_time_and_no_failure(cluster: LocalCluster, tmp_path: Path, rank: int) -> None:
+@STARTS
+def test_a_killed_worker_costs_time_and_no_failure(
+    cluster: LocalCluster, tmp_path: Path, rank: int, preload: Any
+) -> None:
     # `max_failures` is 0: a lost worker is not the trial's failure.
-    with fitting(tuner(cluster, tmp_path, tune.with_ranks(count, 4), stop={"step": 10**9})) as future:
+    trainable = tune.with_ranks(count, 4, preload=preload)
+    with fitting(tuner(cluster, tmp_path, trainable, stop={"step": 10**9})) as future:
         until(lambda: len(pids(tmp_path)) == 4 and len(journal(tmp_path, event="ResultReported")) > 3)
         before = pids(tmp_path)
         os.kill(worker_of(tmp_path, rank), signal.SIGKILL)
@@ -661,6 +682,39 @@ def test_a_killed_worker_costs_time_and_no_failure(cluster: LocalCluster, tmp_pa
         os.kill(ranks[0], signal.SIGKILL)
         error = only_error(future.result(timeout=120))
     assert "rank 0" in error
+
+
+def count_and_size(config: dict[str, Any]) -> None:
+    """Note the number of ranks of this start, and count."""
+    if tune.get_context().get_world_rank() == 0:
+        note(Path(config["place"]), f"of {tune.get_context().get_world_size()}")
+    count(config)
+
+
+def test_a_trial_trains_with_fewer_ranks_until_a_lost_worker_is_replaced(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The nanny starts another worker after some seconds: the trial starts before, and grows after.
+    monkeypatch.setattr(elastic_ranks, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(elastic_ranks, "GROW_SECONDS", 0.5)
+    trainable = tune.with_ranks(count_and_size, 4, min_ranks=2)
+    with fitting(tuner(cluster, tmp_path, trainable, stop=StopAllAtOnce(tmp_path))) as future:
+        until(lambda: len(pids(tmp_path)) == 4 and len(journal(tmp_path, event="ResultReported")) > 3)
+        os.kill(worker_of(tmp_path, 3), signal.SIGKILL)
+        until(lambda: "of 2" in notes(tmp_path))
+        until(lambda: notes(tmp_path).count("of 4") == 2)
+        (tmp_path / "stop").touch()
+        assert statuses(future.result(timeout=120)) == {"TERMINATED"}
+    # `max_failures` is 0: none of this is a failure.
+    starts = [len(start["ranks"]) for start in journal(tmp_path, event="TrialStarted")]
+    assert (starts[:2], starts[-1]) == ([4, 2], 4)
+    assert len(journal(tmp_path, event="TrialFailed")) == 0
+    # It has left with a checkpoint, so no step is computed twice then.
+    steps_of_results(tmp_path)
+    [*_, grown] = restarts(tmp_path)
+    last = journal(tmp_path, event="RoomForRanks")[-1]["incarnation"]
+    before = [one for one in journal(tmp_path, event="ResultReported") if one["incarnation"] == last]
+    assert grown[1] == before[-1]["metrics"]["training_iteration"]
 
 
 class SlowToClose(WorkerPlugin):
@@ -740,11 +794,13 @@ def test_no_rank_survives_its_driver(cluster: LocalCluster, tmp_path: Path, how:
 
 
 @pytest.mark.slow
-def test_no_rank_survives_a_suspended_worker(cluster: LocalCluster, tmp_path: Path) -> None:
+@STARTS
+def test_no_rank_survives_a_suspended_worker(cluster: LocalCluster, tmp_path: Path, preload: Any) -> None:
     os.mkfifo(tmp_path / "never")
     stopper = StopAllAtOnce(tmp_path)
     options = {"stop": stopper, "heartbeat_timeout": 8, "stop_grace": 0.5}
-    with fitting(tuner(cluster, tmp_path, tune.with_ranks(wait_for_peers, 4), **options)) as future:
+    trainable = tune.with_ranks(wait_for_peers, 4, preload=preload)
+    with fitting(tuner(cluster, tmp_path, trainable, **options)) as future:
         until(lambda: len(pids(tmp_path)) == 4 and len(journal(tmp_path, event="ResultReported")) == 1)
         before = pids(tmp_path)
         # Rank 3 waits in C with the interpreter's lock, and its worker cannot kill it.

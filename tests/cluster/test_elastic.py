@@ -76,7 +76,7 @@ def test_an_adaptive_cluster_comes_for_the_trials_and_goes_with_them(
         Client(adaptive, set_as_default=False) as observer,
         fitting(tuner(client, tmp_path, "long", "a", "b", "c", "d")) as future,
     ):
-        # Nobody leaves before a third one has come.
+        # No trial ends before the third worker has come.
         until(lambda: len(notes(tmp_path)) == 3)
         assert size(adaptive) == 3
         for gate in "abcd":
@@ -138,7 +138,7 @@ def test_a_request_that_no_new_worker_can_meet_is_refused(adaptive: LocalCluster
         assert not client.run_on_scheduler(keys)
 
 
-def test_who_waits_for_workers_is_told_what_is_missing_and_goes_on_when_they_come(
+def test_a_driver_that_waits_for_workers_logs_what_is_missing_and_then_starts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "a").touch()
@@ -156,7 +156,7 @@ def test_who_waits_for_workers_is_told_what_is_missing_and_goes_on_when_they_com
             assert statuses(future.result(timeout=60)) == {"TERMINATED"}
 
 
-def test_a_worker_that_dies_while_all_are_told_of_the_experiment_does_not_end_it(pair, tmp_path, monkeypatch):
+def test_a_worker_that_dies_during_the_broadcast_does_not_end_the_experiment(pair, tmp_path, monkeypatch):
     scheduler, broken = pair.scheduler, []
     broadcast = scheduler.broadcast
 

@@ -63,12 +63,12 @@ def test_so_do_those_of_a_driver_that_lives_on_the_cluster(tmp_path: Path, fleet
 
 
 def test_what_a_trial_registers_itself_is_newer(tmp_path: Path, pair: Any):
-    def anew(config: dict[str, Any]) -> dict[str, Any]:
+    def newer(config: dict[str, Any]) -> dict[str, Any]:
         tune.register_env("pendulum", lambda config: "mine")
         return {"env": tune.get_env("pendulum")({})}
 
     # Each process has a registry of its own, so that it leaves nothing to other tests.
-    results = tuner(tmp_path, pair, anew, isolation="process").fit()
+    results = tuner(tmp_path, pair, newer, isolation="process").fit()
     assert [result.metrics["env"] for result in results] == ["mine"] * 3
 
 

@@ -147,7 +147,7 @@ def test_storage_in_memory_works_where_the_workers_are_threads(
 def test_four_threads_of_a_process_run_four_trials_at_a_time(tmp_path: Path) -> None:
     def trainable(config: dict[str, Any]) -> None:
         (tmp_path / tune.get_context().get_trial_id()).touch()
-        # Nobody gets on before all four are here.
+        # No trial continues before all four are here.
         while len(list(tmp_path.glob("*_0000?"))) < 4:
             pass
         tune.report({"step": 1})
@@ -206,7 +206,7 @@ def test_two_drivers_on_one_cluster_do_not_mix(pair: LocalCluster, tmp_path: Pat
 
 
 class OneByOne(TrialScheduler):
-    """Pauses a trial after each result, and lets the one go on that has come least far."""
+    """Pauses a trial after each result, and then runs the one with the fewest iterations."""
 
     def on_trial_result(self, trial: Trial, result: Any) -> Decision:
         return Pause("the others first")
@@ -216,7 +216,7 @@ class OneByOne(TrialScheduler):
         return min(trials, key=lambda trial: trial.last_iteration, default=None)
 
 
-def test_a_paused_function_goes_on_from_its_checkpoint(pair: LocalCluster, tmp_path: Path) -> None:
+def test_a_paused_function_resumes_from_its_checkpoint(pair: LocalCluster, tmp_path: Path) -> None:
     results = tune.Tuner(
         steps,
         param_space={"place": str(tmp_path), "steps": 3},

@@ -48,7 +48,7 @@ BYTECODE = ("hyperopt_median", "bayesopt_promoting")
 
 @pytest.fixture(autouse=True)
 def _nothing_is_warned_of(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Let no snapshot, object or state be given up: the driver warns, and finds another way."""
+    """Check that no snapshot, object or state was skipped: the driver warns if it skips one."""
     yield
     records = [one for when in ("setup", "call") for one in caplog.get_records(when)]
     ours = [one for one in records if one.name.startswith("dasktune")]
@@ -100,11 +100,30 @@ def found(path: Any, trainable: Any, **options: Any) -> dict[str, Any]:
     return told
 
 
-def assert_goes_on(name: str, after: dict[str, Any]) -> None:
+def without_reasons(told: dict[str, Any]) -> dict[str, Any]:
+    """Leave out text for people, which another version may word differently."""
+    trials = [{**trial, "reason": None} for trial in told["trials"]]
+    return {**told, "trials": trials}
+
+
+def nearly(value: Any) -> Any:
+    """Return a value that numbers equal which differ by rounding.
+
+    Another processor sums in another order, and where a model is optimised it ends at another of
+    the points that are equally good.
+    """
+    if isinstance(value, dict):
+        return {key: nearly(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [nearly(one) for one in value]
+    return pytest.approx(value, rel=1e-6) if isinstance(value, float) else value
+
+
+def assert_resumes(name: str, after: dict[str, Any]) -> None:
     """All that was recorded is kept, and the experiment has come to its end."""
     told = expected(name)
     if is_exact(name):
-        assert after == told["after"]
+        assert without_reasons(after) == nearly(without_reasons(told["after"]))
     assert len(after["trials"]) == len(told["after"]["trials"])
     assert {one["status"] for one in after["trials"]} == {"TERMINATED"}
     for then, now in zip(told["before"]["trials"], after["trials"], strict=False):
@@ -160,7 +179,7 @@ def test_what_was_finished_is_extended(pair: LocalCluster, tmp_path: Path):
     assert results[4]["results"] >= 1
 
 
-def test_a_trial_that_had_failed_begins_anew(pair: LocalCluster, tmp_path: Path):
+def test_a_trial_that_had_failed_restarts(pair: LocalCluster, tmp_path: Path):
     path = copy("finished_asha", tmp_path)
     tuner = tune.Tuner.restore(path, kit.train, restart_errored=True, client=pair)
     results = kit.facts(tuner.fit())
@@ -171,25 +190,25 @@ def test_a_trial_that_had_failed_begins_anew(pair: LocalCluster, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["killed_asha", *CUT])
-def test_what_was_cut_off_comes_to_its_end(name: str, pair: LocalCluster, tmp_path: Path):
+def test_what_was_cut_off_finishes(name: str, pair: LocalCluster, tmp_path: Path):
     path = copy(name, tmp_path)
     results = tune.Tuner.restore(path, LOCAL[name], client=pair).fit()
     after = found(path, LOCAL[name])
     assert kit.facts(results) == after["trials"]
-    assert_goes_on(name, after)
+    assert_resumes(name, after)
 
 
 @pytest.mark.slow
-def test_what_lies_in_an_object_store_comes_to_its_end(s3: S3Server, pair: LocalCluster, tmp_path: Path):
+def test_what_lies_in_an_object_store_finishes(s3: S3Server, pair: LocalCluster, tmp_path: Path):
     told, storage, options = expected("on_s3"), s3.storage(), s3.options()
     storage.fs.put(str(FIXTURES / "on_s3" / "experiment"), f"{storage.path()}/run", recursive=True)
     url = f"s3://{storage.path()}/run"
     assert found(url, kit.train, storage_options=options) == told["before"]
     tune.Tuner.restore(url, kit.train, storage_options=options, client=pair).fit()
-    assert_goes_on("on_s3", found(url, kit.train, storage_options=options))
+    assert_resumes("on_s3", found(url, kit.train, storage_options=options))
 
 
-def test_what_tune_run_had_begun_comes_to_its_end(pair: LocalCluster, tmp_path: Path):
+def test_what_tune_run_had_begun_finishes(pair: LocalCluster, tmp_path: Path):
     copy("classic", tmp_path)
     told = expected("classic")
     analysis = kit.run_classic(tmp_path, "run", pair, resume="AUTO")
@@ -206,7 +225,7 @@ def test_what_tune_run_had_begun_comes_to_its_end(pair: LocalCluster, tmp_path: 
 
 
 @pytest.mark.parametrize("name", kit.SEARCHES)
-def test_a_search_goes_on_with_the_arguments_that_it_had(name: str, tmp_path: Path):
+def test_a_search_resumes_with_the_arguments_that_it_had(name: str, tmp_path: Path):
     if not same(name, "scikit-learn", "numpy", parts=2):
         pytest.skip("estimators of another version of scikit-learn are no stable ground")
     make: Callable[..., Any] = kit.SEARCHES[name][0]

@@ -224,7 +224,7 @@ def test_a_large_trial_begins_among_small_ones(client: Client, tmp_path: Path) -
 
 def devices_held(dask_scheduler: Any) -> list[dict[int, float]]:
     """Return the parts of GPUs of each lease that a worker has granted."""
-    leases = dask_scheduler.plugins[PLUGIN_NAME].leases.values()
+    leases = dask_scheduler.plugins[PLUGIN_NAME].records.by_experiment.values()
     return [dict(lease.gpus) for held in leases for lease in held.values() if lease.gpus]
 
 
@@ -337,7 +337,7 @@ def sharing(dask_scheduler: Any, name: str = PLUGIN_NAME) -> dict[str, int]:
     plugin = dask_scheduler.plugins[name]
     return {
         "experiments": len(plugin.experiments),
-        "leases": sum(map(len, plugin.leases.values())),
+        "leases": sum(map(len, plugin.records.by_experiment.values())),
         "plans": plugin.plans,
         "calls": plugin.calls,
     }

@@ -93,7 +93,7 @@ def zombie(config: dict[str, Any]) -> None:
         for step in range(done + 1, 5):
             if step == 3:
                 note(place, f"{os.getpid()} waits")
-                # A stopped process looks at the file when it goes on.
+                # A stopped process looks at the file when it resumes.
                 wait_for_file(place / "go")
             tune.report({"step": step}, checkpoint=tune.Checkpoint.from_dict({"step": step}))
     finally:
@@ -108,7 +108,7 @@ def test_a_hung_worker_is_replaced_and_commits_nothing_when_it_wakes_up(fleet: F
     ) as future:
         [first] = until(lambda: notes(tmp_path))
         pid = int(first.split()[0])
-        # The driver goes on from the last checkpoint that it has heard of.
+        # The driver resumes the trial from the last checkpoint that it knows.
         until(lambda: results_so_far(tmp_path) == 2)
         os.kill(pid, signal.SIGSTOP)
         try:

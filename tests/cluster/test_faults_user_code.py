@@ -1,4 +1,4 @@
-"""What user code may do to itself: the trial fails, and nobody else does."""
+"""What user code may do to itself: its trial fails, and no other one does."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def die(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_user_code_that_kills_its_worker_is_given_up_and_the_others_go_on(tmp_path: Path) -> None:
+def test_user_code_that_kills_its_worker_fails_and_the_others_run_on(tmp_path: Path) -> None:
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
         results = tune.Tuner(
             die,
@@ -247,7 +247,7 @@ def test_user_code_that_does_not_obey_is_interrupted_and_then_left_behind(
         assert statuses(results) == {"TERMINATED"}
         assert "loop is interrupted" in notes(tmp_path)
         assert "deaf does not listen" in notes(tmp_path)
-        # Their threads go on, there is no way to end them; but nobody is left to wait for them.
+        # Their threads still run, there is no way to end them; but nothing waits for them any more.
         threads = [name for names in client.run(trial_threads).values() for name in names]
         assert len(threads) == 2
         (tmp_path / "release").touch()

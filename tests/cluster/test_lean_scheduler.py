@@ -52,7 +52,7 @@ def test_trials_share_large_objects(lean: Fleet, tmp_path: Path) -> None:
     assert histories(results, "sum") == [[NUMBERS.sum() + x] for x in (1.0, 2.0, 3.0)]
 
 
-def test_paused_trials_go_on_from_the_memory_of_workers(lean: Fleet, tmp_path: Path) -> None:
+def test_paused_trials_resume_from_workers_memory(lean: Fleet, tmp_path: Path) -> None:
     lean.keep(1)
     with fitting(tuner_of(tmp_path, lean.address, trials=2)) as future:
         started(tmp_path, 3)

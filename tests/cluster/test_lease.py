@@ -20,7 +20,6 @@ from cluster_kit import (
     available,
     driver_settings,
     fitting,
-    free_port,
     histories,
     journal,
     kill,
@@ -34,6 +33,7 @@ from cluster_kit import (
     wait_for_file,
 )
 from distributed import Client, LocalCluster
+from free_port import free_port
 
 import dasktune as tune
 

@@ -26,7 +26,7 @@ def train(config: dict[str, Any]) -> None:
         tune.report({"x": x})
 
 
-def test_an_experiment_that_knows_nothing_of_later_fields_goes_on(pair: LocalCluster, tmp_path: Path):
+def test_an_experiment_that_knows_nothing_of_later_fields_resumes(pair: LocalCluster, tmp_path: Path):
     config = tune.RunConfig(storage_path=str(tmp_path), name="old", verbose=0)
     first = tune.Tuner(train, run_config=config, client=pair).fit()
     setup = tmp_path / "old" / "tuner.json"

@@ -81,7 +81,7 @@ def test_every_slot_is_kept_busy(tmp_path: Path, cluster: LocalCluster):
     assert most == SLOTS
 
 
-def test_an_experiment_that_was_restored_goes_on_with_its_study(tmp_path: Path, cluster: LocalCluster):
+def test_an_experiment_that_was_restored_resumes_its_study(tmp_path: Path, cluster: LocalCluster):
     tuner_of(tmp_path, cluster, trivial, OptunaSearch(), 5).fit()
     more = tune.TuneConfig(metric="loss", mode="min", num_samples=12, search_alg=OptunaSearch())
     restored = tune.Tuner.restore(

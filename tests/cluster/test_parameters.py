@@ -120,7 +120,7 @@ def test_a_late_worker_gets_them_and_the_loss_of_the_only_copy_is_made_good(
         first = fleet.workers[0]
         kill(first)
         second = fleet.add_worker()
-        # Nobody but the driver has the object now.
+        # Only the driver has the object now.
         until(lambda: f"0 on {second.pid}" in notes(tmp_path))
         late = fleet.add_worker()
         until(lambda: f"1 on {late.pid}" in notes(tmp_path))
@@ -133,7 +133,7 @@ def test_a_late_worker_gets_them_and_the_loss_of_the_only_copy_is_made_good(
 
 
 @pytest.mark.slow
-def test_a_worker_that_hangs_with_the_only_copy_holds_nobody_up(tmp_path: Path, fleet: Fleet) -> None:
+def test_a_worker_that_hangs_with_the_only_copy_delays_no_trial(tmp_path: Path, fleet: Fleet) -> None:
     fleet.keep(1)
     with driver_settings(broadcast_timeout=1.0), fitting(gated_tuner(tmp_path, fleet, 2)) as future:
         until(lambda: len(notes(tmp_path)) == 1)

@@ -117,13 +117,13 @@ def client(fleet: Fleet) -> Iterator[Client]:
 
 
 @pytest.mark.parametrize("isolation", ["thread", pytest.param("process", marks=pytest.mark.slow)])
-def test_a_trial_goes_on_from_the_memory_of_the_worker_that_it_has_left(
+def test_a_trial_resumes_from_the_memory_of_the_worker_that_it_has_left(
     fleet: Fleet, client: Client, tmp_path: Path, isolation: str
 ) -> None:
     fleet.keep(1)
     tuner = tuner_of(tmp_path, fleet.address, trials=2, isolation=isolation)
     with fitting(tuner) as future:
-        # Both are paused on the only worker, and one goes on there.
+        # Both are paused on the only worker, and one resumes there.
         started(tmp_path, 3)
         until(lambda: len(journal(tmp_path, event="TrialPaused")) == 2)
         assert stored(tmp_path) == []
@@ -169,7 +169,7 @@ def test_a_worker_that_dies_takes_checkpoints_along_but_no_trial(
     assert histories(results) == [[1, 2, 3, 4, 5]] * 4
     lost = {one["trial_id"] for one in journal(tmp_path, event="CheckpointLost")}
     again = [key for key, step in restarts(tmp_path) if step == 0]
-    # Those begin a second time, and nobody hears of it.
+    # Those begin a second time, and the scheduler still sees each result once.
     assert sorted(again) == sorted([*(one.trial_id for one in results), *lost])
     shown = tuner.runner.experiment.scheduler.shown
     assert len(shown) == len(set(shown)) == 4 * STEPS
@@ -250,7 +250,7 @@ def test_a_checkpoint_moves_with_a_worker_that_retires_and_is_lost_with_one_that
     client.retire_workers([first], close_workers=True)
     until(lambda: len(client.scheduler_info()["workers"]) == 2)
     keeper.call(keeper.memory.on_worker_lost, first, "it retires")
-    # It is where nobody has asked for it, and comes where it is wanted.
+    # It is on a worker that has not asked for it, and is copied to one that does.
     for address in (second, third):
         key, copy = keeper.call(keeper.memory.fetch_to, path, address)
         assert address in keeper.holders(key)

@@ -158,7 +158,7 @@ def test_a_data_frame_of_unknown_length_keeps_the_names_of_its_columns(client):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(90, 2)), columns=["a", "b"])
     frame["target"] = (frame.a > 0).astype(int)
-    # A filter leaves divisions, and nobody knows how many rows.
+    # A filter leaves divisions whose numbers of rows are unknown.
     table = dd.from_pandas(frame, npartitions=3)
     table = table[table.b > -1]
     search = GridSearchCV(SGDClassifier(random_state=0), {"alpha": [1e-4, 1e-1]}, cv=3, client=client).fit(
@@ -231,7 +231,7 @@ def test_a_search_in_a_task_finds_samples_and_blocks_of_its_own_cluster(client):
         assert min(scores) > 0.8
 
 
-def test_a_search_goes_on_only_with_the_same_samples(client, tmp_path):
+def test_a_search_resumes_only_with_the_same_samples(client, tmp_path):
     from dasktune.errors import ConfigError
     from dasktune.sklearn import TuneSearchCV
 

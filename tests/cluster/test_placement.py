@@ -1,4 +1,4 @@
-"""Trials with several bundles and GPUs: what they are told, and what Dask's own books say."""
+"""Trials with several bundles and GPUs: what they read, and what Dask's own books say."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from cluster_kit import (
-    assert_clean,
     available,
     driver_settings,
     fitting,
@@ -40,18 +39,11 @@ FREE = {"CPU": 2, "GPU": 2}
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    """Two worker processes of two threads, which declare GPUs that nobody sees, and no CPUs."""
+    """Two worker processes of two threads, which declare GPUs that need not exist, and no CPUs."""
     with LocalCluster(
         n_workers=2, threads_per_worker=2, resources={"GPU": 2}, dashboard_address=":0"
     ) as cluster:
         yield cluster
-
-
-@pytest.fixture
-def client(cluster: LocalCluster) -> Iterator[Client]:
-    with Client(cluster, set_as_default=False) as client:
-        yield client
-        assert_clean(client)
 
 
 def declared(client: Client) -> list[dict[str, float]]:
@@ -124,7 +116,7 @@ def test_workers_declare_what_they_have_and_what_others_hold_stays_counted(
     tuner_of(gated, tmp_path, client, {"cpu": 1, "gpu": 0.5}).fit()
     assert declared(client) == [FREE] * 2
     assert used(client)[holder] == {"GPU": 2}
-    # Both went to the worker that nobody else uses.
+    # Both went to the worker that no other task uses.
     assert notes(tmp_path) == [f"['{other}'] ['0']"] * 2
     (tmp_path / "foreign").touch()
     foreign.result(timeout=30)
@@ -134,7 +126,7 @@ def test_workers_declare_what_they_have_and_what_others_hold_stays_counted(
 def test_both_books_show_every_bundle_until_the_trial_ends(client: Client, tmp_path: Path) -> None:
     with fitting(tuner_of(gated, tmp_path, client, APART)) as future:
         until(lambda: notes(tmp_path))
-        # The trial may be quicker to tell of itself than the driver.
+        # The trial may note its start before the driver records it.
         [started] = until(lambda: journal(tmp_path, event="TrialStarted"))
         trial = started["worker"]
         [helper] = set(client.run(os.getpid)) - {trial}
@@ -217,7 +209,7 @@ def test_no_gpu_is_used_by_two_drivers_at_a_time(client: Client, tmp_path: Path)
 def test_the_loss_of_a_helper_s_worker_is_the_loss_of_the_trial(client: Client, tmp_path: Path) -> None:
     with fitting(tuner_of(gated, tmp_path, client, APART)) as future:
         until(lambda: notes(tmp_path))
-        # The trial may be quicker to tell of itself than the driver.
+        # The trial may note its start before the driver records it.
         [started] = until(lambda: journal(tmp_path, event="TrialStarted"))
         trial = started["worker"]
         [helper] = set(client.run(os.getpid)) - {trial}

@@ -1,4 +1,4 @@
-"""Populations on real workers: clones, checkpoints in memory, deaths, and drivers that go on."""
+"""Populations on real workers: clones, checkpoints in memory, deaths, and drivers that resume."""
 
 from __future__ import annotations
 
@@ -118,6 +118,25 @@ class Striding(tune.Trainable):
         self.height = float(Path(checkpoint, "height").read_text())
 
 
+def climbing_on_ranks(config: dict[str, Any]) -> None:
+    """Gain height by the rate at each step; each rank saves a shard of its own."""
+    context = tune.get_context()
+    rank, size = context.get_world_rank(), context.get_world_size()
+    checkpoint = tune.get_checkpoint()
+    begin, shards = 0, [0.0] * size
+    if checkpoint is not None:
+        read = [Path(checkpoint.path, f"shard-{one}").read_text().split() for one in range(size)]
+        [begin] = {int(step) for step, _ in read}
+        shards = [float(shard) for _, shard in read]
+    for step in range(begin + 1, STEPS + 1):
+        # Each shard has a factor of its own, so the shard of another rank would be noticed.
+        shards = [shard + config["rate"] * (one + 1) for one, shard in enumerate(shards)]
+        height = sum(shard / (one + 1) for one, shard in enumerate(shards)) / size
+        with TemporaryDirectory() as directory:
+            Path(directory, f"shard-{rank}").write_text(f"{step} {shards[rank]}")
+            tune.report({"height": height}, checkpoint=tune.Checkpoint.from_directory(directory))
+
+
 def tuner_of(
     place: Path, address: str, trainable: Any = Climbing, *, synch: bool = True, **options: Any
 ) -> tune.Tuner:
@@ -189,7 +208,7 @@ def test_a_clone_begins_with_the_weights_of_its_donor(
 
 
 @pytest.mark.parametrize("memory_limit", [100_000_000, 0])
-def test_the_weights_of_a_donor_do_not_come_to_the_driver(
+def test_the_weights_of_a_donor_do_not_reach_the_driver(
     fleet: Fleet, client: Client, tmp_path: Path, memory_limit: int
 ) -> None:
     fleet.keep(2)
@@ -208,9 +227,7 @@ def test_the_weights_of_a_donor_do_not_come_to_the_driver(
     assert_clean(client)
 
 
-def test_nobody_waits_for_anybody_if_trials_are_cloned_in_passing(
-    fleet: Fleet, client: Client, tmp_path: Path
-) -> None:
+def test_no_trial_waits_if_trials_are_cloned_in_passing(fleet: Fleet, client: Client, tmp_path: Path) -> None:
     fleet.keep(2)
     (tmp_path / "go").touch()
     results = tuner_of(tmp_path, fleet.address, climbing, synch=False).fit()
@@ -254,7 +271,7 @@ def test_a_clone_whose_donor_was_only_in_memory_survives_the_death_of_its_worker
     assert_clean(client)
 
 
-def test_a_population_goes_on_after_its_driver_was_killed(
+def test_a_population_resumes_after_its_driver_was_killed(
     fleet: Fleet, client: Client, tmp_path: Path
 ) -> None:
     fleet.keep(2)
@@ -276,11 +293,11 @@ def test_a_population_goes_on_after_its_driver_was_killed(
 def test_results_are_judged_while_the_bandit_thinks(
     fleet: Fleet, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    has_begun, go_on = threading.Event(), threading.Event()
+    has_begun, gate = threading.Event(), threading.Event()
 
     def thinks(situation: Any) -> list[tuple[float, ...]]:
         has_begun.set()
-        assert go_on.wait(60)
+        assert gate.wait(60)
         return [(0.5,) for _ in situation.rewards]
 
     monkeypatch.setattr("dasktune.schedulers.pb2.suggest_points", thinks)
@@ -303,7 +320,7 @@ def test_results_are_judged_while_the_bandit_thinks(
         before = len(journal(tmp_path, event="ResultReported"))
         until(lambda: len(journal(tmp_path, event="ResultReported")) > before + 20)
         assert not journal(tmp_path, event="Answered")
-        go_on.set()
+        gate.set()
         until(lambda: journal(tmp_path, event="Answered"))
         (tmp_path / "go").touch()
         results = future.result(timeout=90)
@@ -312,3 +329,19 @@ def test_results_are_judged_while_the_bandit_thinks(
     [order] = [one for one in first["actions"] if one["do"] == "ExploitTrial"]
     assert (first["answer"], order["config"]["rate"]) == ([[0.5]], 2.5)
     assert_clean(client)
+
+
+@pytest.mark.slow
+def test_a_population_of_distributed_trials_is_cloned_with_all_shards(
+    fleet: Fleet, client: Client, tmp_path: Path
+):
+    fleet.keep(2)
+    heights = []
+    for trainable in (climbing_on_ranks, tune.with_ranks(climbing_on_ranks, 2)):
+        place = tmp_path / f"{len(heights)}"
+        results = tuner_of(place, fleet.address, trainable, checkpoint_config=None).fit()
+        assert statuses(results) == {"TERMINATED"}
+        assert exploits(place)
+        heights.append([[row["height"] for row in result.history] for result in results])
+    ordinary, distributed = heights
+    assert distributed == ordinary

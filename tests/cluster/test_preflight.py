@@ -27,7 +27,7 @@ from dasktune.cluster.protocol.pickling import dumps_user_code
 from dasktune.errors import ClusterError, PreflightError
 from dasktune.placement import Ledger, WorkerCapacity
 from dasktune.storage.fs.storage import Storage
-from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.resources import ElasticPlacement, HostPlacement, PlacementGroupFactory
 
 pytestmark = pytest.mark.cluster
 
@@ -176,6 +176,11 @@ def test_a_request_that_the_workers_can_never_meet_shows_both(processes: Client)
     check_request(ledger, PlacementGroupFactory([{"CPU": 7}]))
     ledger.update(workers_of(processes))
     check_request(ledger, PlacementGroupFactory([{"CPU": 1}, {"CPU": 1}], "STRICT_SPREAD"))
+    # The fewest ranks are enough.
+    seven = HostPlacement([{"CPU": 1}] * 7)
+    check_request(ledger, ElasticPlacement(seven, 2, 7))
+    with pytest.raises(PreflightError, match="they can never meet"):
+        check_request(ledger, ElasticPlacement(seven, 6, 7))
     with pytest.raises(PreflightError, match=r"asked +7\n.* 1/1\n"):
         check_request(ledger, PlacementGroupFactory([{"CPU": 7}]))
 

@@ -255,8 +255,8 @@ def environment(term):
 @pytest.mark.parametrize(
     "term", ["xterm", *(pytest.param(term, marks=pytest.mark.slow) for term in ("dumb", "pipe"))]
 )
-def test_an_experiment_goes_on_and_ends_while_its_terminal_does_not_read(tmp_path, term):
-    # As after Ctrl-S, in the copy mode of tmux, or in a pager: whoever writes waits.
+def test_an_experiment_runs_on_and_ends_while_its_terminal_does_not_read(tmp_path, term):
+    # As after Ctrl-S, in the copy mode of tmux, or in a pager: a process that writes waits.
     script = tmp_path / "script.py"
     script.write_text(STOPPED)
     reads, writes = unread(term)
@@ -280,8 +280,8 @@ def test_an_experiment_goes_on_and_ends_while_its_terminal_does_not_read(tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_an_experiment_goes_on_and_ends_while_a_log_handler_of_the_user_waits(tmp_path):
-    # `logging.basicConfig` writes to the terminal, here a full pipe, and so to nobody.
+def test_an_experiment_runs_on_and_ends_while_a_log_handler_of_the_user_waits(tmp_path):
+    # `logging.basicConfig` writes to the terminal, here a full pipe that no process reads.
     script = tmp_path / "script.py"
     script.write_text(STOPPED)
     reads, writes = unread("pipe")

@@ -123,7 +123,7 @@ def test_what_a_trial_holds_stands_in_the_books_of_dask_and_is_seen_by_its_code(
 
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_a_class_goes_on_from_memory_with_its_new_resources(
+def test_a_class_resumes_from_memory_with_its_new_resources(
     fleet: Fleet, client: Client, tmp_path: Path, isolation: str
 ) -> None:
     only_worker(fleet, 2)
@@ -141,7 +141,7 @@ def test_a_class_goes_on_from_memory_with_its_new_resources(
 
 
 @pytest.mark.slow
-def test_a_trial_that_loses_a_large_worker_goes_on_with_what_is_left(
+def test_a_trial_that_loses_a_large_worker_resumes_with_what_is_left(
     fleet: Fleet, client: Client, tmp_path: Path
 ) -> None:
     only_worker(fleet, 3)

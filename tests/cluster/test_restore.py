@@ -1,4 +1,4 @@
-"""Experiments whose driver was really killed, or interrupted, and others that go on with them."""
+"""Experiments whose driver was really killed, or interrupted, and drivers that resume them."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def killed(tmp_path: Path, fleet: Fleet) -> Path:
     return tmp_path
 
 
-def test_an_experiment_goes_on_after_its_driver_was_killed(killed: Path, fleet: Fleet):
+def test_an_experiment_resumes_after_its_driver_was_killed(killed: Path, fleet: Fleet):
     before = {one["trial_id"]: one["config"] for one in journal(killed, event="Suggested")}
     tuner = Tuner.restore(killed / "run", steps, client=fleet.address)
     assert histories(tuner.get_results())[:2] == [[1, 2, 3], [1, 2, 3]]
@@ -123,7 +123,7 @@ def test_checkpoints_that_a_dead_driver_had_yet_to_delete_are_deleted(fleet: Fle
 
 
 @pytest.mark.slow
-def test_what_a_dead_driver_has_left_is_handed_to_the_cluster(killed: Path, fleet: Fleet):
+def test_what_a_dead_driver_has_left_is_passed_to_the_cluster(killed: Path, fleet: Fleet):
     ids = [one["trial_id"] for one in journal(killed, event="Suggested") if one["config"]]
     tuner = Tuner.restore(killed / "run", steps, client=fleet.address)
     tuner.submit().close()
@@ -178,7 +178,7 @@ if __name__ == "__main__":
         pytest.param(signal.SIGUSR1, marks=pytest.mark.slow),
     ],
 )
-def test_a_driver_that_is_told_to_end_has_its_trials_save_first(
+def test_a_driver_that_gets_a_signal_has_its_trials_save_first(
     tmp_path: Path, pair: LocalCluster, number: signal.Signals
 ):
     here = str(Path(__file__).parent)
@@ -340,7 +340,7 @@ def train_until_damaged(config: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 @pytest.mark.parametrize("damage", ["content", "manifest"])
-def test_a_trial_goes_on_from_the_checkpoint_before_a_damaged_one(
+def test_a_trial_resumes_from_the_checkpoint_before_a_damaged_one(
     tmp_path: Path, pair: Any, damage: str, isolation: Any
 ) -> None:
     failures = tune.FailureConfig(max_failures=1)

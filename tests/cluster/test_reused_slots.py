@@ -113,7 +113,7 @@ def test_objects_are_reused_and_each_is_cleaned_up_once(client: Client, tmp_path
 
 
 def linger(place: Path, what: str) -> None:
-    """Do not leave, whoever asks, until a test makes a file."""
+    """Ignore every interrupt until a test makes a file."""
     note(place, f"{what} begins")
     while not (place / f"release {what}").exists():
         try:
@@ -139,12 +139,12 @@ class Lingering(Model):
 
 
 @pytest.mark.usefixtures("hurried")
-def test_a_cleanup_that_does_not_end_keeps_its_resources_and_the_others_go_on(
+def test_a_cleanup_that_does_not_end_keeps_its_resources_and_others_run_on(
     client: Client, tmp_path: Path
 ) -> None:
     hows = ["lingers", "waits 1", "declines", "waits 2"]
     with fitting(tuner_of(Lingering, hows, tmp_path, client, stop_grace=0.2)) as future:
-        # The first one's place went to the third, which has ended although the cleanup goes on.
+        # The first one's place went to the third, which has ended although the cleanup still runs.
         until(lambda: len(journal(tmp_path, event="TrialEnded")) == 2)
         assert "cleanup does not listen" in notes(tmp_path)
         assert free_cpus(client) == 0

@@ -215,7 +215,7 @@ def make_meeting(place):
             Path(place, str(os.getpid())).touch()
             deadline = time.monotonic() + 300
             while len(os.listdir(place)) < 2:
-                assert time.monotonic() < deadline, "nobody came"
+                assert time.monotonic() < deadline, "no second process came"
                 time.sleep(0.05)
             self.total_ = float(X.sum())
             return self

@@ -56,7 +56,7 @@ def most_at_once(place: Path) -> int:
     return max(sum(cpus for cpus, since, until in spans if since <= now < until) for _, now, _ in spans)
 
 
-def test_experiments_whose_trials_do_not_fit_beside_each_other_all_come_to_their_end(
+def test_experiments_whose_trials_do_not_fit_beside_each_other_all_finish(
     tmp_path: Path,
 ) -> None:
     wanted = {"most": 3, "all": 4, "one": 1}

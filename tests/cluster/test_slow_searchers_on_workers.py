@@ -51,9 +51,9 @@ class Judging(FIFOScheduler):
 class Thoughtful(Searcher):
     """Has its second suggestion only when somebody else has ended all its work."""
 
-    def __init__(self, go_on: Event) -> None:
+    def __init__(self, gate: Event) -> None:
         super().__init__()
-        self.go_on = go_on
+        self.gate = gate
         self.count = 0
         self.threads: set[Any] = set()
         self.waited = True
@@ -62,7 +62,7 @@ class Thoughtful(Searcher):
         self.threads.add(current_thread())
         self.count += 1
         if self.count == 2:
-            self.waited = self.go_on.wait(PATIENCE)
+            self.waited = self.gate.wait(PATIENCE)
         return {"x": self.count}
 
     def __reduce__(self) -> Any:
@@ -85,8 +85,8 @@ def tuner(place: Path, cluster: LocalCluster, trainable: Any, **how: Any) -> tun
 
 def test_a_searcher_that_thinks_keeps_no_trial_from_being_judged(tmp_path: Path, cluster: LocalCluster):
     judged = Event()
-    # It goes on only when every result of the first trial was judged, so that it would wait for
-    # ever if nobody was judged while it thinks.
+    # The searcher answers only when every result of the first trial was judged, so that it would
+    # time out if no result was judged while it thinks.
     searcher, scheduler = Thoughtful(judged), Judging(judged)
     results = tuner(tmp_path, cluster, steps, search_alg=searcher, scheduler=scheduler, num_samples=3).fit()
     assert searcher.waited

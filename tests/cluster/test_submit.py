@@ -146,7 +146,7 @@ def test_an_experiment_is_stopped_or_interrupted_from_afar(tmp_path: Path, pair:
                 Tuner(steps, run_config=again, client=pair).submit()
             experiment.forget()
     (tmp_path / "gate-3").touch()
-    # Under its old name, and whoever was told to end before is somebody else.
+    # Under its old name: the request to end concerned the driver before it.
     with Tuner.restore(tmp_path / "interrupted", steps, client=pair).submit() as again:
         assert histories(again.result(timeout=90)) == [list(range(1, 9))] * 2
         again.forget()
@@ -172,8 +172,8 @@ def test_a_submitted_experiment_takes_commands(tmp_path: Path, pair: LocalCluste
         added = experiment.add_trial({**space, "x": 0.75})
         until(lambda: any(e["trial_id"] == first for e in journal(tmp_path, event="TrialStopped")))
         assert added.status == "PENDING"
-        with pytest.raises(ControlError, match="there is no trial 'nobody'"):
-            experiment.stop_trial("nobody")
+        with pytest.raises(ControlError, match="there is no trial 'absent'"):
+            experiment.stop_trial("absent")
         with pytest.raises(ControlError, match=f"trial {first} is over already"):
             experiment.pause_trial(first)
         (tmp_path / "gate-3").touch()

@@ -111,7 +111,7 @@ def alone() -> tuple[list[float], Any]:
 
 
 def die_once(config: dict[str, Any], at: int) -> None:
-    """Kill rank 1 when it comes to a step for the first time."""
+    """Kill rank 1 when it reaches step 3 for the first time."""
     mark = Path(config["place"], "killed")
     if at == 3 and config["kill"] and tune.get_context().get_world_rank() == 1 and not mark.exists():
         mark.touch()
@@ -177,7 +177,7 @@ def trained(
     return results[0]
 
 
-@pytest.mark.parametrize("preload", [(), ("torch",)], ids=["fresh", "preloaded"])
+@pytest.mark.parametrize("preload", [(), ("torch",)], ids=["forked", "preloaded"])
 def test_ddp_computes_what_one_process_would_also_after_a_kill(
     cluster: LocalCluster, tmp_path: Path, preload: tuple[str, ...]
 ) -> None:

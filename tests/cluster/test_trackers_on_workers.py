@@ -51,7 +51,7 @@ def test_trials_on_workers_have_runs_of_mlflow_of_their_own_and_of_the_logger(
         assert len({run.data.tags["trial_id"] for run in runs}) == 2
 
 
-def test_a_trial_on_a_worker_has_a_run_of_wandb_and_goes_on_with_it(pair: LocalCluster, tmp_path: Path):
+def test_a_trial_on_a_worker_has_a_run_of_wandb_and_resumes_it(pair: LocalCluster, tmp_path: Path):
     pytest.importorskip("wandb")
 
     def train(config: dict[str, Any]) -> None:

@@ -49,7 +49,7 @@ def trained(cluster: LocalCluster, place: Path, function: Any, **options: Any) -
 
 
 def die_once(place: Path, epoch: int) -> None:
-    """Kill rank 1 when it comes to the third epoch for the first time."""
+    """Kill rank 1 when it reaches the third epoch for the first time."""
     if epoch == 2 and tune.get_context().get_world_rank() == 1 and not (place / "killed").exists():
         (place / "killed").touch()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -62,7 +62,7 @@ def test_directories_have_the_users_names_and_all_that_trials_say(pair: Any, tmp
     assert [len(trial.history) for trial in analysis.trials] == [3, 3]
     assert [Path(trial.path).name for trial in analysis.trials] == ["x=1", "x=2"]
     assert tune.Result.from_path(place / "x=2").config["x"] == 2
-    # Each trial was asked for once, whoever drove it.
+    # The function named each trial once, although two drivers ran it.
     assert asked.read_text().split() == [trial.trial_id for trial in analysis.trials]
     assert (place / "x=1" / "stdout").read_text() == (
         "number 1 begins\nstep 1 of 1\nstep 2 of 1\nstep 3 of 1\n"

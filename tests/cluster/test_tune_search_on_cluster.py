@@ -205,7 +205,7 @@ def test_the_exception_of_a_step_keeps_its_type(client):
         search.fit(*iris())
 
 
-def test_population_based_training_goes_on_with_the_estimators_of_others(client):
+def test_population_based_training_resumes_from_the_estimators_of_others(client):
     import dasktune as tune
     from dasktune.schedulers import PopulationBasedTraining
     from dasktune.sklearn import TuneSearchCV
@@ -297,7 +297,7 @@ def test_a_metric_or_a_budget_of_time_ends_candidates(client, tmp_path):
     assert found.cv_results_["training_iteration"][0] >= 1
 
 
-def test_callbacks_hear_of_every_candidate_and_of_every_step(client):
+def test_callbacks_get_every_candidate_and_every_step(client):
     from dasktune import Callback
     from dasktune.sklearn import TuneSearchCV
 
@@ -326,7 +326,7 @@ def test_callbacks_hear_of_every_candidate_and_of_every_step(client):
     assert sorted(ear.steps) == sorted((one, step) for one in ids for step in (1, 2))
 
 
-def test_a_search_that_was_interrupted_on_the_cluster_goes_on_there(client, tmp_path):
+def test_a_search_that_was_interrupted_on_the_cluster_resumes_there(client, tmp_path):
     from dasktune import Callback, ExperimentAnalysis
     from dasktune.sklearn import TuneSearchCV
 

@@ -31,7 +31,7 @@ from dasktune.trainable.checkpoints import relay
 
 pytestmark = pytest.mark.cluster
 
-#: Below the current directory of whoever opens it.
+#: Below the current directory of the process that opens it.
 OWN_PLACE = "/proc/self/cwd/runs"
 
 
@@ -58,14 +58,14 @@ class Courier:
 
     def __init__(self) -> None:
         self.is_held = threading.Event()
-        self.go_on = threading.Event()
+        self.resume = threading.Event()
         self.holds = False
         self._write_piece = relay.write_piece
 
     def write_piece(self, *piece: Any) -> None:
         if self.holds:
             self.is_held.set()
-            assert self.go_on.wait(PATIENCE)
+            assert self.resume.wait(PATIENCE)
         self._write_piece(*piece)
 
 
@@ -108,8 +108,9 @@ def test_a_trial_moves_between_workers_that_see_the_storage_and_others(
         kill(blind)
         until(lambda: journal(runs, event="TrialLost"))
         courier.holds = False
-        courier.go_on.set()
-        # It goes on from the second one on a worker that is here, then on a late one that is not.
+        courier.resume.set()
+        # The trial resumes from the second checkpoint on a worker that sees the storage, then on a
+        # late one that does not.
         sighted = fleet.add_worker(directory=driver)
         until(lambda: len(journal(runs, event="ResultReported")) == 4)
         kill(sighted)
@@ -129,7 +130,7 @@ def test_a_trial_moves_between_workers_that_see_the_storage_and_others(
     warnings = [one for one in caplog.messages if "is not shared by the workers on" in one]
     assert len(warnings) == 1
     assert "127.0.0.1" in warnings[0]
-    # A later driver goes on with it.
+    # A later driver resumes the experiment.
     restored = tune.Tuner.restore(
         OWN_PLACE + "/run",
         steps,

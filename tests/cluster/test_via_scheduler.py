@@ -29,7 +29,7 @@ from dasktune.schedulers import ASHAScheduler
 
 pytestmark = [pytest.mark.cluster, pytest.mark.core]
 
-#: A scheduler that listens with and without encryption, and two workers that answer nobody without.
+#: A scheduler that listens with and without encryption, and two workers that require it.
 HIDDEN = """
 import asyncio, sys
 from distributed import Scheduler, Security, Worker

@@ -12,11 +12,14 @@ import pytest
 import dasktune as tune
 
 
-@pytest.fixture(scope="session")
-def _cluster(folder_scope: ExitStack) -> Any:
+@pytest.fixture(scope="module")
+def _cluster(folder_scope: Any) -> Any:
     from distributed import LocalCluster
 
-    return folder_scope.enter_context(LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0"))
+    def start(stack: ExitStack) -> LocalCluster:
+        return stack.enter_context(LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0"))
+
+    return folder_scope.shared("cluster", start)
 
 
 @pytest.fixture(scope="module")

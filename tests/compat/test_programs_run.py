@@ -283,7 +283,7 @@ def test_fail_fast_raise(run_config):
         fit(failing, config)
 
 
-def test_tune_run_raises_if_trials_failed_unless_told_otherwise(tmp_path):
+def test_tune_run_raises_if_trials_failed_unless_set_otherwise(tmp_path):
     with pytest.raises(tune.TuneError):
         tune.run(failing, storage_path=str(tmp_path), verbose=0)
     analysis = tune.run(failing, storage_path=str(tmp_path), raise_on_failed_trial=False, verbose=0)

@@ -131,7 +131,7 @@ def test_a_searcher_by_its_name(run_config):
     assert fit(run_config, "optuna", scheduler="asha").num_terminated == 4
 
 
-def test_a_searcher_that_is_saved_restored_and_told_of_an_analysis(run_config, tmp_path):
+def test_a_searcher_that_is_saved_restored_and_given_an_analysis(run_config, tmp_path):
     pytest.importorskip("optuna")
     from dasktune.search.optuna import OptunaSearch
 

@@ -41,7 +41,7 @@ def verdicts(module: str) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.parametrize("module", NAMES, ids=lambda name: f"ray.tune{name}")
-def test_the_table_tells_of_every_name_and_of_no_other(module):
+def test_the_table_lists_every_name_and_no_other(module):
     told = verdicts(module)
     assert sorted(told) == sorted(NAMES[module].split())
     assert {verdict for verdict, _ in told.values()} <= HERE | NOT_HERE
@@ -55,7 +55,7 @@ def test_what_is_said_to_be_here_is_here_and_nothing_else_is(module):
         # What has moved is found where the note says.
         moved = f"It is `tune.{name}`" in note
         home = "dasktune" if moved else f"dasktune{module}"
-        assert is_there(home, name) == (verdict in HERE), f"{home}.{name} is told to be {verdict!r}"
+        assert is_there(home, name) == (verdict in HERE), f"{home}.{name} is listed as {verdict!r}"
 
 
 @pytest.mark.parametrize("module", NAMES, ids=lambda name: f"ray.tune{name}")
@@ -89,7 +89,7 @@ def names_below(heading: str) -> list[str]:
 
 
 @pytest.mark.parametrize("heading", DOTTED)
-def test_the_page_tells_of_every_other_name(heading):
+def test_the_page_lists_every_other_name(heading):
     rows = rows_below(heading, 3)
     assert sorted(row[0].strip("`") for row in rows) == sorted(DOTTED[heading].split())
     assert {verdict for _, verdict, _ in rows} <= HERE | NOT_HERE
@@ -106,7 +106,7 @@ def test_every_other_name_is_where_the_page_says(heading, name, verdict, note):
     assert resolves(re.sub("^tune", "dasktune", target)) == (verdict in HERE)
 
 
-def test_the_page_tells_of_what_executors_runners_and_trials_had():
+def test_the_page_lists_what_executors_runners_and_trials_had():
     told = names_below("What executors and runners could be told")
     assert sorted(told) == sorted(EXECUTORS.split())
     assert sorted(names_below("Attributes of a trial")) == sorted(TRIALS.split())
@@ -119,7 +119,7 @@ def test_trials_have_the_attributes_that_the_page_names():
             assert hasattr(TrialView, name), name
 
 
-def test_every_argument_of_run_is_taken_or_told_of():
+def test_every_argument_of_run_is_taken_or_listed():
     taken = signature(tune.run).parameters.keys() | signature(tune.run_experiments).parameters.keys()
     told = set(names_below("Arguments of `tune.run`"))
     assert set(ARGUMENTS.split()) <= taken | told
@@ -129,7 +129,7 @@ def test_every_argument_of_run_is_taken_or_told_of():
             tune.run(print, **{name: 1})
 
 
-def test_the_page_tells_of_every_variable_and_command():
+def test_the_page_lists_every_variable_and_command():
     assert sorted(names_below("Environment variables")) == sorted(VARIABLES.split())
     told = [name.removeprefix("tune ") for name in names_below("The command line")]
     assert sorted(told) == sorted(COMMANDS.split())

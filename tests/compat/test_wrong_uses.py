@@ -1,4 +1,4 @@
-"""Wrong uses by newcomers: each message says what is wrong, where, and the right spelling."""
+"""Wrong uses by beginners: each message says what is wrong, where, and the right spelling."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ WRONG = {
         lambda it: it.fit(search_alg=QuasiRandomSearch(), space={"x": tune.grid_search([1])}, **GOAL),
         "param_space['x'] must be a domain or a plain value",
     ),
-    "a metric nobody reports": (
+    "a metric that is not reported": (
         lambda it: it.error(train, metric="acc", mode="max"),
         "metrics must hold 'acc', got ['loss']. Report it, or name another metric.",
     ),
@@ -228,7 +228,7 @@ WRONG = {
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_use_is_told_with_the_right_spelling(name, run_config):
+def test_a_wrong_use_raises_with_the_right_spelling(name, run_config):
     program, message = WRONG[name]
     with pytest.raises(Exception, match=re.escape(message)) as caught:
         program(Program(run_config))

@@ -87,8 +87,9 @@ def test_a_unit_test_fails_that_takes_too_long_and_is_listed_before_that(tmp_pat
         (tmp_path / name).write_text(text)
     # Only the plugins that it needs, and the table of characters that Hypothesis has already made.
     plugins = ["-p", "unit_seconds", *(["-p", "xdist", "-n", str(processes)] if processes else [])]
-    # In CI the summary of pytest repeats whole messages.
-    inherited = {name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER")}
+    # In CI the summary of pytest repeats whole messages; options of the user change it, too.
+    left_out = ("BUILD_NUMBER", "CI", "PYTEST_ADDOPTS")
+    inherited = {name: value for name, value in os.environ.items() if name not in left_out}
     environment = {
         **inherited,
         "HYPOTHESIS_STORAGE_DIRECTORY": str(TESTS.parent / ".hypothesis"),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import cluster_kit
@@ -19,22 +20,25 @@ from slurm_kit import Slurm
 cloudpickle.register_pickle_by_value(cluster_kit)
 cloudpickle.register_pickle_by_value(engine_kit)
 
+ENGINES = Path(__file__).parent
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All tests of this folder start a cluster, and take long."""
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if item.path.parent == ENGINES:
             item.add_marker(pytest.mark.cluster)
             item.add_marker(pytest.mark.slow)
 
 
-@pytest.fixture(scope="session")
-def slurm_daemons(folder_scope: ExitStack) -> Slurm:
+@pytest.fixture(scope="module")
+def slurm_daemons(folder_scope: Any) -> Slurm:
     """A SLURM that all tests share."""
     missing = [name for name in slurm_kit.PROGRAMS if slurm_kit.program(name) is None]
     skip_unless(not missing, f"SLURM is needed, which .ci/engines installs: no {', '.join(missing)}")
     skip_unless(os.geteuid() == 0, "only root can start the daemons of SLURM")
-    return folder_scope.enter_context(closing(Slurm()))
+    slurm: Slurm = folder_scope.shared("slurm", lambda stack: stack.enter_context(closing(Slurm())))
+    return slurm
 
 
 @pytest.fixture

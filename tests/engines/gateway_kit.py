@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cluster_kit import free_port, until
+from cluster_kit import until
+from free_port import free_port
 
 CONFIGURATION = """
 import sys

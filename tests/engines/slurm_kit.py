@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import dask
-from cluster_kit import free_port, until
+from cluster_kit import until
+from free_port import free_port
 
 #: More CPUs than the machine has, so that several jobs run at a time.
 CPUS = 6

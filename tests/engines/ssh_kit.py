@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import dask
-from cluster_kit import free_port, until
+from cluster_kit import until
+from free_port import free_port
 from slurm_kit import program
 
 #: Where `sshd` of root needs an empty directory; the service makes it where there is systemd.

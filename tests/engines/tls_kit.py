@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cluster_kit import PATIENCE, free_port
+from cluster_kit import PATIENCE
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from distributed import Client, Security
+from free_port import free_port
 
 ROLES = ("scheduler", "worker", "client")
 

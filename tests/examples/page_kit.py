@@ -111,7 +111,7 @@ class Reader:
 
 
 class _Unknown:
-    """What is there, and of a type that nobody has told."""
+    """What is there, and of an unknown type."""
 
 
 def attribute(of: Any, name: str) -> Any:

@@ -13,16 +13,16 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 pytestmark = pytest.mark.cluster
 
-#: Dask's scheduler tells at length that somebody has left to whom it was just writing, and a worker
-#: that the scheduler has whom it was just telling that it lives.
-_FAREWELLS = ("Closed comm", "Failed to communicate with scheduler during heartbeat")
+#: What Dask logs at length at the end: its scheduler was writing to a process that has left, or a
+#: worker was sending a heartbeat to a scheduler that has left.
+_DISCONNECTS = ("Closed comm", "Failed to communicate with scheduler during heartbeat")
 
 
 def run_example(name: str, *options: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(EXAMPLES / name), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=cwd)
     assert done.returncode == 0, done.stderr
-    if not any(words in done.stderr for words in _FAREWELLS):
+    if not any(words in done.stderr for words in _DISCONNECTS):
         assert "Traceback" not in done.stderr
     return done
 

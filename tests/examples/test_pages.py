@@ -1,4 +1,4 @@
-"""The pages that newcomers read first: their code, block by block, in a notebook."""
+"""The pages that beginners read first: their code, block by block, in a notebook."""
 
 from __future__ import annotations
 

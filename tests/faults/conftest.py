@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from typing import Any
 
 import cloudpickle
 import cluster_kit
@@ -17,10 +18,15 @@ cloudpickle.register_pickle_by_value(cluster_kit)
 cloudpickle.register_pickle_by_value(fault_kit)
 
 
-@pytest.fixture(scope="session")
-def fleet(folder_scope: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> Fleet:
+@pytest.fixture(scope="module")
+def fleet(folder_scope: Any, tmp_path_factory: pytest.TempPathFactory) -> Fleet:
     """A cluster of single processes; each test says how many workers it wants."""
-    return folder_scope.enter_context(closing(Fleet(tmp_path_factory.mktemp("fleet"))))
+
+    def start(stack: ExitStack) -> Fleet:
+        return stack.enter_context(closing(Fleet(tmp_path_factory.mktemp("fleet"))))
+
+    fleet: Fleet = folder_scope.shared("fleet", start)
+    return fleet
 
 
 @pytest.fixture

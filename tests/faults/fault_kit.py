@@ -56,7 +56,7 @@ def walk(config: dict[str, Any]) -> None:
 
 
 class CountingScheduler(FIFOScheduler):
-    """Counts what it is told of each trial."""
+    """Counts the notifications about each trial."""
 
     def __init__(self) -> None:
         self.added: Counter[str] = Counter()
@@ -79,7 +79,7 @@ class CountingScheduler(FIFOScheduler):
 
 
 class CountingSearch(BasicVariantGenerator):
-    """Counts what it is told of each trial."""
+    """Counts the notifications about each trial."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,9 +150,9 @@ class Bout:
         for history in histories(results):
             assert history == list(range(1, len(history) + 1))
         assert_no_step_back(self.place)
-        self.assert_told_once(results)
+        self.assert_seen_once(results)
 
-    def assert_told_once(self, results: tune.ResultGrid) -> None:
+    def assert_seen_once(self, results: tune.ResultGrid) -> None:
         """Every trial was announced once and ended once; nothing came from an ended incarnation."""
         once = Counter(result.trial_id for result in results)
         # Not the one that was given, but its copy.
@@ -240,7 +240,7 @@ def start_driver(
 
 
 class Proxy:
-    """Passes connections on, until it is told to swallow everything."""
+    """Passes connections on, unless a test cuts them: then it swallows everything."""
 
     def __init__(self, target: int) -> None:
         self._target = ("127.0.0.1", target)

@@ -1,4 +1,4 @@
-"""Clocks that jump and schedulers that freeze, by which nobody may be taken for dead."""
+"""Clocks that jump and schedulers that freeze, by which no worker may be taken for dead."""
 
 from __future__ import annotations
 

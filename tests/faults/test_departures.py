@@ -13,7 +13,7 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.mark.slow
-def test_a_worker_whose_time_is_up_hands_its_trial_over(fleet: Fleet, client: Client, tmp_path: Path) -> None:
+def test_a_worker_whose_time_is_up_releases_its_trial(fleet: Fleet, client: Client, tmp_path: Path) -> None:
     fleet.keep(1)
     bout = Bout(walk, tmp_path, fleet.address, num_samples=2)
     with bout.fitting() as future:

@@ -45,7 +45,7 @@ def test_trials_run_tasks_of_their_own(cluster: LocalCluster, tmp_path: Path, is
     results = bout.tuner.fit()
     assert statuses(results) == {"TERMINATED"}, results[0].error
     assert [result.checkpoint.to_dict()["sum"] for result in results] == [0, 1, 3, 6]
-    bout.assert_told_once(results)
+    bout.assert_seen_once(results)
 
 
 def test_a_killed_worker_costs_time_and_no_result(cluster: LocalCluster, tmp_path: Path) -> None:

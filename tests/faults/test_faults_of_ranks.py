@@ -9,9 +9,10 @@ from typing import Any
 
 import psutil
 import pytest
-from cluster_kit import Fleet, assert_clean, free_port, note, notes, until
+from cluster_kit import Fleet, assert_clean, note, notes, until
 from distributed import Client
 from fault_kit import Bout, Proxy, add_and_meet, pid_of, stopped
+from free_port import free_port
 
 import dasktune as tune
 

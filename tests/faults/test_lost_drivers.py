@@ -34,7 +34,7 @@ def test_a_killed_driver_s_processes_end_and_their_resources_are_free(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bundles", [1, 2])
-def test_a_frozen_driver_loses_its_trials_and_goes_on_when_it_thaws(
+def test_a_frozen_driver_loses_its_trials_and_resumes_when_it_thaws(
     fleet: Fleet, client: Client, tmp_path: Path, bundles: int
 ) -> None:
     fleet.keep(2)

@@ -10,9 +10,10 @@ from typing import Any
 
 import psutil
 import pytest
-from cluster_kit import Fleet, assert_clean, free_port, kill, note, notes, until, wait_for_file
+from cluster_kit import Fleet, assert_clean, kill, note, notes, until, wait_for_file
 from distributed import Client
 from fault_kit import Bout, Proxy, add_and_meet, pid_of, stopped, walk
+from free_port import free_port
 
 import dasktune as tune
 
@@ -46,7 +47,7 @@ def test_a_worker_that_slept_too_long_wakes_up_to_no_effect(
     bout.assert_exact(results)
     assert "no heartbeat" in bout.losses[0]["reason"]
     assert bout.where() != {results[0].trial_id: before}
-    # What was about to be committed when it fell asleep may lie there; nobody has taken it.
+    # What was about to be committed when the worker stopped may lie there; no result names it.
     taken = {one["checkpoint"]["path"] for one in bout.events("ResultReported") if one["checkpoint"]}
     there = {path.parent.name for path in tmp_path.glob("run/trials/*/*_i01/.manifest.json")}
     assert len(there - {Path(path).name for path in taken}) <= 1
@@ -162,7 +163,7 @@ def test_a_trial_that_kills_the_only_worker_is_found_out_and_no_other_pays_for_i
     assert {result.status.value for result in ends.values()} == {"TERMINATED"}
     assert [loss["shared"] for loss in bout.losses] == [True] * 8 + [False] * 2
     assert {loss["trial_id"] for loss in bout.losses[8:]} == {killer.trial_id}
-    bout.assert_told_once(results)
+    bout.assert_seen_once(results)
 
 
 #: A preload that ends its worker as soon as that gets a certain kind of task.
@@ -201,7 +202,7 @@ def test_a_worker_that_dies_before_a_trial_begins_costs_the_trial_nothing(
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_cut_off_is_given_up_only_if_that_lasts(
+def test_a_worker_that_is_cut_off_is_lost_only_if_that_lasts(
     fleet: Fleet, client: Client, tmp_path: Path
 ) -> None:
     fleet.keep(0)

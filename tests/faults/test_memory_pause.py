@@ -15,7 +15,7 @@ from fault_kit import Bout, add_and_meet, pid_of, walk
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")]
 
-#: Takes memory and gives it back, when it is told to.
+#: Takes memory at SIGUSR1, and releases it at SIGUSR2.
 GORGES = """
 import signal
 

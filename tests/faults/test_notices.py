@@ -24,14 +24,14 @@ pytestmark = pytest.mark.cluster
 
 
 def save_rarely(config: dict[str, Any]) -> None:
-    """Save every 50 steps, and when the trial should; note each step that was computed."""
+    """Save every 50 or `every` steps, and when the trial should; note each computed step."""
     place = Path(config["place"])
     checkpoint = tune.get_checkpoint()
     step = checkpoint.to_dict()["step"] if checkpoint else 0
     while step < 75 or not (place / "go").exists():
         step += 1
         note(place, step)
-        is_due = step % 50 == 0 or (config["asks"] and tune.should_checkpoint())
+        is_due = step % config.get("every", 50) == 0 or (config["asks"] and tune.should_checkpoint())
         if (notice := tune.get_notice()) is not None and config["asks"]:
             note(place, f"{notice.reason}, less than {notice.seconds // 10 * 10 + 10:.0f} s left")
         saved = tune.Checkpoint.from_dict({"step": step}) if is_due else None
@@ -142,13 +142,16 @@ def test_a_worker_with_notice_gets_no_trials_of_a_later_experiment(
 
 
 def test_the_death_of_a_worker_with_notice_counts_as_no_loss(
-    fleet: Fleet, client: Client, tmp_path: Path
+    fleet: Fleet, client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     fleet.keep(1)
-    bout = Bout(save_rarely, tmp_path, fleet.address, space={"asks": False})
+    # It saves nothing, because after the notice it would leave with its next checkpoint.
+    bout = Bout(save_rarely, tmp_path, fleet.address, space={"asks": False, "every": 10**6})
     with bout.fitting() as future:
         until(lambda: len(computed(tmp_path)) >= 10)
         assert give_notice(fleet, "--all", "--in", "600") == 0
+        # The notice comes by way of the scheduler, the death by the connection to the worker.
+        until(lambda: "ends in 600 s (notice)" in caplog.text)
         kill(fleet.workers.pop())
         until(lambda: bout.losses)
         bout.go()

@@ -1,4 +1,4 @@
-"""Whatever becomes of a trial, scheduler and searcher hear of its end exactly once."""
+"""However a trial ends, scheduler and searcher are notified of its end exactly once."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ FATES = {
 }
 
 
-def test_each_end_is_told_once(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_each_end_is_seen_once(cluster: LocalCluster, tmp_path: Path) -> None:
     bout = Bout(
         meet_its_fate,
         tmp_path,
@@ -73,11 +73,11 @@ def test_each_end_is_told_once(cluster: LocalCluster, tmp_path: Path) -> None:
     with bout.fitting() as future:
         results = future.result(timeout=90)
     assert {result.config["fate"]: result.status.value for result in results} == FATES
-    bout.assert_told_once(results)
+    bout.assert_seen_once(results)
 
 
 @pytest.mark.parametrize("fate", ["raises", "kills"])
-def test_each_end_is_told_once_if_the_first_failure_ends_all(
+def test_each_end_is_seen_once_if_the_first_failure_ends_all(
     cluster: LocalCluster, tmp_path: Path, fate: str
 ) -> None:
     bout = Bout(
@@ -94,11 +94,11 @@ def test_each_end_is_told_once_if_the_first_failure_ends_all(
     assert statuses(results) == {"ERROR", "TERMINATED"}
     [failed] = [one for one in results if one.status.value == "ERROR"]
     assert failed.config["fate"] == fate
-    bout.assert_told_once(results)
+    bout.assert_seen_once(results)
 
 
 @pytest.mark.parametrize(("fate", "message"), [("raises", "NotHere: raises"), ("kills", "lost its worker")])
-def test_what_cannot_be_raised_here_is_told(
+def test_what_cannot_be_raised_here_is_text(
     cluster: LocalCluster, tmp_path: Path, fate: str, message: str
 ) -> None:
     bout = Bout(
@@ -110,4 +110,4 @@ def test_what_cannot_be_raised_here_is_told(
     )
     with bout.fitting() as future, pytest.raises(TrialError, match=message):
         future.result(timeout=60)
-    bout.assert_told_once(bout.tuner.get_results())
+    bout.assert_seen_once(bout.tuner.get_results())

@@ -22,6 +22,7 @@ from cluster_kit import fitting, journal, note, notes, run_config, statuses, unt
 from distributed import Client, LocalCluster
 
 import dasktune as tune
+from dasktune.runner import elastic_ranks
 from dasktune.schedulers import PopulationBasedTraining
 
 torch = pytest.importorskip("torch")
@@ -275,6 +276,7 @@ def synchronize(config: dict[str, Any]) -> None:
     try:
         while step < config["steps"]:
             step += 1
+            time.sleep(config.get("pause", 0.0))
             optimizer.zero_grad()
             torch.nn.functional.mse_loss(model(x), y).backward()
             optimizer.step()
@@ -304,7 +306,7 @@ def reference(steps: int, lr: float) -> float:
         optimizer.zero_grad()
         torch.nn.functional.mse_loss(model(x), y).backward()
         optimizer.step()
-    return float(model.weight.sum())
+    return float(model.weight.sum().item())
 
 
 def weights_of(result: tune.Result, ranks: int) -> list[Any]:
@@ -331,7 +333,7 @@ def test_ranks_train_one_model_on_a_gpu(
     assert all(np.array_equal(first, other) for other in others)
 
 
-def test_another_number_of_ranks_goes_on_from_a_checkpoint(sharing: LocalCluster, tmp_path: Path) -> None:
+def test_another_number_of_ranks_resumes_from_a_checkpoint(sharing: LocalCluster, tmp_path: Path) -> None:
     space = {"backend": "gloo", "steps": 3, "lr": 0.05, "saved": 4}
     four = tune.with_ranks(synchronize, 4, resources_per_rank={"gpu": 1})
     [result] = tuner(sharing, tmp_path / "four", four, space).fit()
@@ -348,7 +350,8 @@ def test_a_killed_rank_takes_all_memory_with_it(sharing: LocalCluster, tmp_path:
     with fitting(tuner(sharing, tmp_path, trainable, stop_grace=0.5)) as future:
         until(lambda: len(notes(tmp_path)) == 4 and used() >= before + 4 * TAKEN)
         ranks = [psutil.Process(int(pid)) for pid in notes(tmp_path)]
-        victim = ranks[1].pid if what == "rank" else ranks[1].ppid()
+        # A rank is a fork of a process of its worker.
+        victim = ranks[1].pid if what == "rank" else ranks[1].parents()[1].pid
         began = time.monotonic()
         os.kill(victim, signal.SIGKILL)
         if what == "worker":
@@ -358,3 +361,26 @@ def test_a_killed_rank_takes_all_memory_with_it(sharing: LocalCluster, tmp_path:
         assert statuses(future.result(timeout=120)) == {"ERROR"}
     until(lambda: used() <= before + TOLERANCE, timeout=10)
     print(f"free {time.monotonic() - began:.1f} s after the kill of a {what}")
+
+
+def test_with_a_lost_worker_fewer_ranks_train_the_same_model(
+    sharing: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The nanny starts another worker after some seconds: the trial starts before, and grows after.
+    monkeypatch.setattr(elastic_ranks, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(elastic_ranks, "GROW_SECONDS", 0.5)
+    before = used()
+    trainable = tune.with_ranks(synchronize, 4, min_ranks=2, resources_per_rank={"gpu": 1})
+    space = {"backend": "gloo", "steps": 400, "lr": 0.05, "saved": 1, "pause": 0.05}
+    with fitting(tuner(sharing, tmp_path, trainable, space)) as future:
+        until(lambda: len(journal(tmp_path, event="ResultReported")) > 3)
+        [worker, _] = journal(tmp_path, event="TrialStarted")[0]["ranks"][3]
+        with Client(sharing, set_as_default=False) as client:
+            [pid] = client.run(os.getpid, workers=[worker]).values()
+        os.kill(pid, signal.SIGKILL)
+        [result] = future.result(timeout=180)
+    assert result.error is None, result.error
+    starts = [len(start["ranks"]) for start in journal(tmp_path, event="TrialStarted")]
+    assert (starts[0], 2 in starts, starts[-1]) == (4, True, 4)
+    assert result.metrics["weight"] == pytest.approx(reference(400, 0.05), abs=1e-3)
+    until(lambda: used() <= before + TOLERANCE, timeout=10)

@@ -78,7 +78,7 @@ def test_a_fuzzer_finds_the_server_as_it_is_described(
 
 
 @OPERATIONS
-def test_without_the_token_a_fuzzer_is_told_nothing(shared: Controlled, operation: Any):
+def test_without_the_token_a_fuzzer_gets_nothing(shared: Controlled, operation: Any):
     told = set()
 
     @BOUNDED

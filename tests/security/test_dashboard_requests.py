@@ -351,7 +351,7 @@ def test_each_server_has_a_token_and_a_path_of_its_own(opens: Opens):
     assert len(tokens) == 2
 
 
-def test_other_pages_are_told_neither_the_path_nor_the_token(opens: Opens):
+def test_other_pages_get_neither_the_path_nor_the_token(opens: Opens):
     server = opens(controls=True)
     page, cookie, _ = signed_in(server)
     assert get(server, page, Cookie=cookie)[1]["Referrer-Policy"] == "same-origin"

@@ -1,4 +1,4 @@
-"""Whoever was sent an experiment, or finds one on a bad disk, can look at it without harm."""
+"""A user who was sent an experiment, or finds one on a bad disk, can read it without harm."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _small_temporary_directory(tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield
 
 
-def test_an_experiment_that_nobody_touched_is_read(original: dict[str, bytes]) -> None:
+def test_an_experiment_that_is_unharmed_is_read(original: dict[str, bytes]) -> None:
     assert {name.partition("/")[0] for name in original} == {"experiment.json", "journal", "trials"}
     storage = Storage(f"memory://{uuid4().hex}")
     record = build(storage)
@@ -492,7 +492,7 @@ def test_segments_with_absurd_names_are_none(storage: Storage) -> None:
         next_epoch(storage)
 
 
-def test_a_journal_without_a_whole_header_is_told(storage: Storage) -> None:
+def test_a_journal_without_a_whole_header_raises(storage: Storage) -> None:
     header = Header(epoch=1, after=JournalReader(storage).end).encode()
     storage.write_bytes(segment_name(1, 0), header[:-1])
     with pytest.raises(StorageError, match=r"line 1 of journal/000001-000000.jsonl .* is torn"):
@@ -664,7 +664,7 @@ def test_a_checkpoint_behind_a_link_is_neither_read_nor_deleted(
 
 
 @pytest.mark.parametrize("target", ["private", "deep", "missing"])
-def test_what_leads_out_of_a_checkpoint_is_found_though_no_manifest_tells_of_it(
+def test_what_leads_out_of_a_checkpoint_is_found_though_no_manifest_lists_it(
     local: Storage, outside: Path, target: str
 ) -> None:
     record = build(local)

@@ -49,8 +49,8 @@ pytestmark = [
     pytest.mark.usefixtures("complete_notices"),
 ]
 
-#: The user "nobody" of most systems.
-NOBODY = 65534
+#: The user id that most systems keep for a user without rights.
+OTHER_UID = 65534
 
 PATIENCE = 60.0
 
@@ -61,9 +61,9 @@ import encodings.idna, errno, http.client, os, pickle, socket, sys
 os.umask(0)
 os.chdir("/")
 os.setgroups([])
-os.setresgid({NOBODY}, {NOBODY}, {NOBODY})
-os.setresuid({NOBODY}, {NOBODY}, {NOBODY})
-assert os.geteuid() == {NOBODY}
+os.setresgid({OTHER_UID}, {OTHER_UID}, {OTHER_UID})
+os.setresuid({OTHER_UID}, {OTHER_UID}, {OTHER_UID})
+assert os.geteuid() == {OTHER_UID}
 arguments = sys.argv[1:]
 
 def refused(act, *names):
@@ -174,7 +174,7 @@ def test_a_name_that_a_second_user_makes_neither_blocks_a_process_nor_costs_a_fi
     before = os.lstat(shared / name)
     within_seconds(lambda: SWEEPS[name](shared))
     after = os.lstat(shared / name)
-    assert (after.st_ino, after.st_uid, after.st_mode) == (before.st_ino, NOBODY, before.st_mode)
+    assert (after.st_ino, after.st_uid, after.st_mode) == (before.st_ino, OTHER_UID, before.st_mode)
     assert mine.read_text() == "mine"
 
 
@@ -197,7 +197,7 @@ def test_a_pickle_of_a_second_user_in_place_of_a_shared_object_is_not_loaded(sha
     path = Path(held.path())
     path.unlink()  # as `systemd-logind` does
     second_user(PLANTS["file"], path)
-    with pytest.raises(PermissionError, match=f"owner {NOBODY}"):
+    with pytest.raises(PermissionError, match=f"owner {OTHER_UID}"):
         load(path)
 
 
@@ -357,7 +357,7 @@ def test_the_output_of_a_trial_goes_through_no_name_of_a_second_user(
 
     within_seconds(run)
     assert mine.read_text() == "mine"
-    assert os.lstat(trial / "output").st_uid == NOBODY
+    assert os.lstat(trial / "output").st_uid == OTHER_UID
     assert "the output of trial a is not kept" in caplog.text
 
 
@@ -397,7 +397,7 @@ def test_an_experiment_in_a_directory_that_a_second_user_made_causes_a_warning(
 ):
     second_user("os.mkdir(arguments[0], 0o755)", shared / "run")
     run_experiment_at(shared)
-    assert f"it belongs to user {NOBODY}" in caplog.text
+    assert f"it belongs to user {OTHER_UID}" in caplog.text
 
 
 CHANGE = """

@@ -18,8 +18,8 @@ import pytest
 from dasktune.storage.fs import temp_dirs
 from dasktune.trainable.data.shared_objects import SharedObject, frames_of, load
 
-#: The user "nobody" of most systems.
-NOBODY = 65534
+#: The user id that most systems keep for a user without rights.
+OTHER_UID = 65534
 
 #: Seconds after which a call counts as one that waits for ever.
 PATIENCE = 60.0
@@ -83,7 +83,7 @@ def within_seconds(call: Callable[[], object]) -> None:
 def test_a_pipe_of_another_user_blocks_no_process(shared: Path, name: str, pipe_readers: list[Path]) -> None:
     os.mkfifo(shared / name, 0o666)
     if os.geteuid() == 0:
-        os.chown(shared / name, NOBODY, NOBODY)
+        os.chown(shared / name, OTHER_UID, OTHER_UID)
     pipe_readers.append(shared / name)
     within_seconds(lambda: SWEEPS[name](shared))
     assert (shared / name).exists()
@@ -131,7 +131,7 @@ def test_files_of_another_user_are_neither_opened_nor_deleted(
         entry.mkdir()
     else:
         entry.write_text("theirs")
-    os.chown(entry, NOBODY, NOBODY)
+    os.chown(entry, OTHER_UID, OTHER_UID)
     opened: list[str] = []
     real = os.open
 
@@ -149,11 +149,11 @@ def test_a_sweep_that_hangs_delays_no_thread_that_has_its_directory(
     shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     temp_dirs.make_directory()
-    hangs, goes_on = threading.Event(), threading.Event()
+    hangs, gate = threading.Event(), threading.Event()
 
     def hang(place: str) -> None:
         hangs.set()
-        goes_on.wait(10 * PATIENCE)
+        gate.wait(10 * PATIENCE)
 
     monkeypatch.setattr(temp_dirs, "_remove_stale", hang)
     other = shared / "other"
@@ -169,7 +169,7 @@ def test_a_sweep_that_hangs_delays_no_thread_that_has_its_directory(
     try:
         within_seconds(temp_dirs.make_directory)
     finally:
-        goes_on.set()
+        gate.set()
         thread.join(PATIENCE)
 
 
@@ -184,7 +184,7 @@ def test_a_directory_that_another_user_puts_in_place_of_a_deleted_one_is_not_use
     if planted == "directory":
         root.mkdir(mode=0o777)
         if os.geteuid() == 0:
-            os.chown(root, NOBODY, NOBODY)
+            os.chown(root, OTHER_UID, OTHER_UID)
     else:
         (tmp_path / "theirs").mkdir(mode=0o777)
         root.symlink_to(tmp_path / "theirs")
@@ -202,7 +202,7 @@ def test_a_pickle_that_another_user_puts_in_place_of_a_shared_object_is_not_load
     # `systemd-logind` deletes the files of a user in /dev/shm when the user's last session ends.
     path.unlink()
     path.write_bytes(content)
-    os.chown(path, NOBODY, NOBODY)
+    os.chown(path, OTHER_UID, OTHER_UID)
     with pytest.raises(PermissionError, match=r"must be a plain file of user \d+, got .* owner 65534"):
         load(path)
 

@@ -72,7 +72,7 @@ def test_a_directory_that_was_open_to_others_is_closed(state: Path):
         assert stat.S_IMODE(state.stat().st_mode) == 0o700
 
 
-@pytest.mark.parametrize("bad", ["link", "file", "of nobody", "relative"])
+@pytest.mark.parametrize("bad", ["link", "file", "of another user", "relative"])
 def test_a_directory_that_is_not_the_user_s_is_not_used(
     state: Path, tmp_path: Path, bad: str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -92,7 +92,7 @@ def test_a_directory_that_is_not_the_user_s_is_not_used(
     stream = io.StringIO()
     with secret_notice(stream, "Control", SECRET):
         path = path_in(stream.getvalue())
-        # In the temporary directory, with a name that nobody can guess.
+        # In the temporary directory, with a name that cannot be guessed.
         assert path.parent not in (state, tmp_path / "theirs")
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert not path.exists()

@@ -29,7 +29,7 @@ from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.checkpoints.relay import write_piece
 from dasktune.trainable.data.shared_objects import SharedObject, frames_of
 
-NOBODY = 65534
+OTHER_UID = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can create files of another user")
 
 KINDS = ("link to a file", "link to nothing", "linked directory", "pipe")
@@ -160,17 +160,17 @@ class Step(Trainable):
         return {"done": True}
 
 
-@pytest.mark.parametrize("made", ["world-writable", "by nobody", "private"])
+@pytest.mark.parametrize("made", ["world-writable", "by another user", "private"])
 def test_an_experiment_in_a_directory_that_was_made_before_says_who_can_change_it(
     tmp_path: Path, made: str, caplog: pytest.LogCaptureFixture
 ):
     place = tmp_path / "run"
     place.mkdir()
     place.chmod(0o777 if made == "world-writable" else 0o755)
-    if made == "by nobody":
+    if made == "by another user":
         if os.geteuid() != 0:
             pytest.skip("only root can create files of another user")
-        os.chown(place, NOBODY, NOBODY)
+        os.chown(place, OTHER_UID, OTHER_UID)
     InProcessTuner(
         Step,
         run_config=RunConfig(name="run", storage_path=str(tmp_path), verbose=0),
@@ -210,7 +210,7 @@ def test_a_directory_of_another_user_is_warned_of(tmp_path: Path, caplog: pytest
     from dasktune.storage.fs.probe import warn_if_exposed
 
     (tmp_path / "exp").mkdir()
-    os.chown(tmp_path / "exp", NOBODY, NOBODY)
+    os.chown(tmp_path / "exp", OTHER_UID, OTHER_UID)
     warn_if_exposed(Storage(tmp_path / "exp"))
     assert "it belongs to user 65534" in caplog.text
 

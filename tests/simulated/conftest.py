@@ -13,7 +13,7 @@ from numpy.random import default_rng
 from dasktune.schedulers import pb2
 from dasktune.schedulers.population_based.gp_bandit import BanditState
 
-# At the end, lest the checkout hide what is installed.
+# At the end, so that the checkout does not hide what is installed.
 sys.path.append(str(Path(__file__).parents[2]))
 
 

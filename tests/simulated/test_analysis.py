@@ -1,4 +1,4 @@
-"""Looking back on experiments that nobody has in memory any more."""
+"""Analyses of experiments that no driver has in memory any more."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dasktune.tuner.saved_setup import setup_of
 
 
 class Untouchable:
-    """Whoever unpickles it is caught."""
+    """Fails the test that unpickles it."""
 
     def __reduce__(self) -> Any:
         return pytest.fail, ("was unpickled",)
@@ -51,7 +51,7 @@ PARTS = (
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of an experiment whose driver came to its end."""
+    """The directory of an experiment whose driver has finished."""
     path = tmp_path_factory.mktemp("analysis") / "exp"
     store = ExperimentStore(Storage(str(path)))
     store.create({"metric": "eval/loss", "mode": "min", "created": "2026-01-01T00:00:00+00:00"})
@@ -212,7 +212,7 @@ def test_it_shows_itself_as_a_grid_does(analysis):
 
 
 @pytest.mark.parametrize("path", ["nothing", "."])
-def test_no_experiment_is_told_of(tmp_path, path):
+def test_no_experiment_raises(tmp_path, path):
     with pytest.raises(StorageError, match="no experiment is stored"):
         ExperimentAnalysis(tmp_path / path)
 
@@ -228,7 +228,7 @@ def test_a_result_is_read_from_its_own_directory(analysis):
 
 
 @pytest.mark.parametrize("path", ["{home}", "{home}/trials/unknown", "{home}/other/a"])
-def test_what_is_no_trial_is_told_of(home, path):
+def test_what_is_no_trial_raises(home, path):
     with pytest.raises(StorageError, match="no trial of an experiment is stored at"):
         Result.from_path(path.format(home=home))
 

@@ -19,7 +19,7 @@ from dasktune.trial.trial import Trial
 
 
 def halved(info, most=16):
-    """Let the better half of the models go on, each time for twice as many calls."""
+    """Continue the better half of the models, each time for twice as many calls."""
     calls = max(records[-1]["partial_fit_calls"] for records in info.values())
     if len(info) == 1 or 2 * calls > most:
         return dict.fromkeys(info, 0)
@@ -56,7 +56,7 @@ class TestManySmallBrackets(TestBatches):
     sizes = (1, 2, 3, 4, 5, 1)
 
 
-def test_a_search_goes_on_with_the_records_and_the_time_that_it_had():
+def test_a_search_resumes_with_the_records_and_the_time_that_it_had():
     class Watch:
         now = 100.0
 
@@ -89,14 +89,14 @@ def made_to(most_calls, done, target):
     return bracket
 
 
-def test_batches_that_much_waits_for_go_before_what_takes_long_and_nobody_waits_for():
+def test_batches_that_much_waits_for_go_before_long_ones_that_nothing_waits_for():
     last_leg = made_to(100, done=1, target=100)
     long_leg = made_to(100, done=1, target=25)
     short_leg = made_to(96, done=1, target=6)
     first = made_to(64, done=0, target=1)
-    nobody = made_to(100, done=0, target=1)
-    nobody.ready.clear()
-    brackets = [nobody, last_leg, long_leg, short_leg, first]
+    unused = made_to(100, done=0, target=1)
+    unused.ready.clear()
+    brackets = [unused, last_leg, long_leg, short_leg, first]
     assert sorted(brackets, key=lambda one: one.urgency) == brackets
 
 
@@ -151,7 +151,7 @@ def begin(scheduler, trial):
     scheduler.on_trial_start(trial)
 
 
-def test_the_most_urgent_goes_first_among_those_that_go_on_and_who_was_lost_before_them():
+def test_the_most_urgent_goes_first_among_those_that_continue_but_after_lost_ones():
     def to_the_end(info):
         return {n: 8 - rows[-1]["partial_fit_calls"] for n, rows in info.items()}
 
@@ -163,7 +163,7 @@ def test_the_most_urgent_goes_first_among_those_that_go_on_and_who_was_lost_befo
         begin(scheduler, trials[name])
     for name in "abcd":
         scheduler.on_trial_result(trials[name], figures(1))
-    # In the order in which they were told to go on.
+    # In the order in which the scheduler continued them.
     pending = {name: trials[name] for name in "abc"}
     assert scheduler.choose_trial_to_run(Waiting(pending=pending, paused={})) is trials["c"]
     begin(scheduler, trials["b"])

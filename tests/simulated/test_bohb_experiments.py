@@ -6,48 +6,10 @@ from collections import Counter
 from statistics import median
 
 import pytest
+from slope_kit import floor_of, tuned
 
-import dasktune as tune
 from dasktune.schedulers import ASHAScheduler, HyperBandForBOHB
 from dasktune.search import ConcurrencyLimiter, TuneBOHB
-from dasktune.testing import simulate
-
-SPACE = {
-    "x": tune.uniform(-1, 1),
-    "lr": tune.loguniform(1e-4, 1),
-    "kind": tune.choice(["plain", {"beta": tune.uniform(0, 1)}]),
-}
-
-
-def floor_of(config):
-    beta = 1.0 if config["kind"] == "plain" else config["kind"]["beta"]
-    return (config["x"] - 0.3) ** 2 + (config["lr"] ** 0.25 - 0.5) ** 2 + (beta - 0.2) ** 2
-
-
-def slope(config, checkpoint):
-    """Show early how good it will be; a few fail on their way."""
-    floor = floor_of(config)
-    for step in range(checkpoint or 0, 9):
-        if step == 1 and int(abs(config["x"]) * 1000) % 6 == 0:
-            raise ValueError("diverged")
-        yield {"loss": floor + 0.5 / (step + 1)}, 1.0 + floor, step + 1
-
-
-def tuned(search_alg, scheduler, *, seed=0, num_samples=60, **more):
-    return simulate(
-        slope,
-        param_space=SPACE,
-        tune_config=tune.TuneConfig(
-            metric="loss",
-            mode="min",
-            num_samples=num_samples,
-            search_alg=search_alg,
-            scheduler=scheduler,
-            seed=seed,
-        ),
-        slots=4,
-        **more,
-    )
 
 
 class Watched(TuneBOHB):
@@ -55,14 +17,14 @@ class Watched(TuneBOHB):
 
     def __init__(self, **arguments):
         super().__init__(**arguments)
-        self.waited, self.went_on = set(), set()
+        self.waited, self.resumed = set(), set()
 
     def on_pause(self, trial_id):
         self.waited.add(trial_id)
         super().on_pause(trial_id)
 
     def on_unpause(self, trial_id):
-        self.went_on.add(trial_id)
+        self.resumed.add(trial_id)
         super().on_unpause(trial_id)
 
     @property
@@ -83,10 +45,10 @@ def test_with_hyperband_all_ends_and_what_is_learnt_is_what_rungs_were_judged_by
     assert grid.num_terminated + grid.num_errors == len(grid) == 60
     assert grid.num_errors
     assert set(lengths) == {1, 3, 9}
-    # Whoever came to a rung was observed there; brackets begin at different ones.
+    # A trial that reached a rung was observed there; brackets begin at different ones.
     assert set(search.learnt) == {1, 3, 9}
     assert search.learnt[9] == lengths[9]
-    assert search.waited > search.went_on > set()
+    assert search.waited > search.resumed > set()
     assert not search.state_dict()["open"]
 
 

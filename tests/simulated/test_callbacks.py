@@ -1,4 +1,4 @@
-"""Callbacks hear of everything once, in Ray Tune's order, whatever befalls trials and drivers."""
+"""Callbacks get each event once, in Ray Tune's order, whatever happens to trials and drivers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def stumbling() -> Any:
     return train
 
 
-def test_a_whole_life_is_told_in_the_order_of_ray_tune():
+def test_a_whole_life_is_seen_in_the_order_of_ray_tune():
     diary = Diary()
     simulate(
         stumbling(),
@@ -108,7 +108,7 @@ def test_a_whole_life_is_told_in_the_order_of_ray_tune():
     assert statuses[-1] == "TERMINATED"
 
 
-def test_turns_are_told_with_their_numbers_and_all_trials():
+def test_turns_come_with_their_numbers_and_all_trials():
     turns: list[tuple[str, int, int]] = []
 
     class Turns(Callback):
@@ -162,7 +162,7 @@ def test_each_trial_ends_once_on_every_path(tune: dict[str, Any], run: dict[str,
         assert status == wanted, trial_id
 
 
-def test_results_can_be_added_to_for_the_callbacks_that_follow_and_for_nobody_else():
+def test_results_can_be_added_to_for_the_callbacks_that_follow_and_nothing_else():
     class Adding(Callback):
         def on_trial_result(self, result: Any, **info: Any) -> None:
             result["added"] = True
@@ -174,7 +174,7 @@ def test_results_can_be_added_to_for_the_callbacks_that_follow_and_for_nobody_el
     assert all("added" not in row for row in results[0].history)
 
 
-def test_a_callback_that_raises_hears_nothing_more_and_the_end_tells_of_it(caplog: Any):
+def test_a_callback_that_raises_gets_nothing_more_and_the_end_says_so(caplog: Any):
     class Broken(Diary):
         def on_trial_result(self, **told: Any) -> None:
             self.seen.append(("raised", ""))
@@ -258,7 +258,7 @@ def test_a_state_knows_each_result_and_end_once_however_often_its_driver_dies(
     assert sorted(ledger.ends) == sorted(experiment.trials)
 
 
-def test_what_the_state_did_not_know_is_told_as_replayed():
+def test_what_the_state_did_not_know_is_seen_as_replayed():
     place = with_callbacks("replayed", Ledger())
     with pytest.raises(Died):
         place.begin(60)
@@ -291,7 +291,7 @@ def test_a_state_that_no_longer_loads_costs_only_itself(caplog: Any):
     with pytest.raises(Died):
         place.begin(70)
     assert list(Snapshots(place.storage).newest_first())  # to read one unpickles nothing
-    experiment = place.go_on()
+    experiment = place.resume()
     once_each(experiment)
     assert "callback Stubborn continues without its state" in caplog.text
     stubborn, ledger = place.run_config.callbacks
@@ -314,12 +314,12 @@ def test_a_callback_that_no_longer_loads_costs_only_itself(caplog: Any):
     place = with_callbacks("gone", Gone(), Ledger())
     with pytest.raises(Died):
         place.begin(70)
-    experiment = place.go_on()
+    experiment = place.resume()
     assert "run_config.callbacks.0 of tuner.json cannot be loaded" in caplog.text
     assert sorted(ledger_of(place).ends) == sorted(experiment.trials)
 
 
-def test_a_callback_that_comes_later_hears_only_of_its_own_session():
+def test_a_callback_that_comes_later_gets_only_its_own_session():
     place = with_callbacks("later")
     with pytest.raises(Died):
         place.begin(70)
@@ -339,7 +339,7 @@ class Forgetful(Ledger):
         return {"results": (row for row in self.results)}
 
 
-def test_a_state_that_cannot_be_pickled_is_told_of_once(caplog: Any):
+def test_a_state_that_cannot_be_pickled_is_logged_once(caplog: Any):
     place = with_callbacks("forgetful", Forgetful())
     place.begin()
     assert caplog.text.count("the state of callback Forgetful cannot be stored") == 1
@@ -356,17 +356,17 @@ def test_a_callback_that_does_not_take_its_state_back_is_left_out(caplog: Any):
     place = with_callbacks("picky", Picky())
     with pytest.raises(Died):
         place.begin(70)
-    once_each(place.go_on())
+    once_each(place.resume())
     (picky,) = place.run_config.callbacks
     assert place.callbacks.failures == {"Picky": "KeyError in set_state"}
     assert picky.results == []
     # Another session finds no state, and the callback hears of that session only.
-    place.go_on()
+    place.resume()
     assert "callback Picky continues without its state" in caplog.text
 
 
 class Killed(BaseException):
-    """The driver's process has ended, as nobody catches this."""
+    """The driver's process has ended, as no code catches this."""
 
 
 class Epilogue(Ledger):
@@ -388,7 +388,7 @@ def epilogue() -> type[Epilogue]:
     return Epilogue
 
 
-def test_an_end_that_a_submitted_driver_died_of_is_told_once_by_the_next(epilogue: type[Epilogue]):
+def test_an_end_that_a_submitted_driver_died_of_comes_once_by_the_next(epilogue: type[Epilogue]):
     place = with_callbacks("epilogue", Epilogue())
     epilogue.deadly = True
     with pytest.raises(Killed):
@@ -403,14 +403,14 @@ def test_an_end_that_a_submitted_driver_died_of_is_told_once_by_the_next(epilogu
     assert place.restore().end.position == position
 
 
-def test_an_end_that_was_told_is_not_told_again_by_the_next_driver(epilogue: type[Epilogue]):
+def test_an_end_that_has_come_does_not_come_from_the_next_driver(epilogue: type[Epilogue]):
     place = with_callbacks("told", Epilogue())
     place.begin()
     run_driver(cloudpickle.dumps(submitted(place)), "")
     assert len(epilogue.told) == 1
 
 
-def test_an_experiment_that_goes_on_has_an_end_of_its_own_to_be_told(epilogue: type[Epilogue]):
+def test_a_resumed_experiment_has_an_end_of_its_own_to_report(epilogue: type[Epilogue]):
     place = with_callbacks("two-ends", Epilogue())
     place.begin()
     session = place.restore()
@@ -420,7 +420,7 @@ def test_an_experiment_that_goes_on_has_an_end_of_its_own_to_be_told(epilogue: t
     assert not place.restore().missed.is_end_missed
 
 
-class Wishes(Callback):
+class Requester(Callback):
     """Requests a checkpoint at results of its choice."""
 
     def __init__(self, *iterations: int) -> None:
@@ -441,29 +441,29 @@ def six_steps(config: dict[str, Any], checkpoint: Any) -> Any:
 
 
 def test_a_callback_can_request_a_checkpoint_by_a_key_of_the_result():
-    wishes = Wishes(1, 4)
-    simulate(six_steps, run_config=RunConfig(callbacks=[wishes]), saves_on_demand=True)
+    requester = Requester(1, 4)
+    simulate(six_steps, run_config=RunConfig(callbacks=[requester]), saves_on_demand=True)
     # Results stream: the next step of a simulated trial is under way when its result arrives.
-    assert wishes.saved == [3, 6]
+    assert requester.saved == [3, 6]
 
 
 def test_a_request_for_a_trial_that_waits_saves_the_result_where_it_waits():
-    wishes = Wishes(2)
+    requester = Requester(2)
     # A function as a stop criterion is asked at each result, so each one waits.
-    run_config = RunConfig(callbacks=[wishes], stop=lambda trial_id, result: result["n"] == 3)
+    run_config = RunConfig(callbacks=[requester], stop=lambda trial_id, result: result["n"] == 3)
     simulate(six_steps, run_config=run_config, saves_on_demand=True)
-    assert wishes.saved == [2]
+    assert requester.saved == [2]
 
 
 def test_a_result_that_has_a_checkpoint_is_not_requested_again():
-    wishes = Wishes(1)
-    run_config = RunConfig(callbacks=[wishes])
+    requester = Requester(1)
+    run_config = RunConfig(callbacks=[requester])
     simulate(six_steps, param_space={"own": 0}, run_config=run_config, saves_on_demand=True)
-    assert wishes.saved == [1]
+    assert requester.saved == [1]
 
 
 def test_a_request_for_a_checkpoint_is_in_the_journal_and_is_replayed():
     store = MemoryStore()
-    simulate(six_steps, run_config=RunConfig(callbacks=[Wishes(1)]), saves_on_demand=True, store=store)
+    simulate(six_steps, run_config=RunConfig(callbacks=[Requester(1)]), saves_on_demand=True, store=store)
     assert store.journal.count(b'"TrialCheckpointRequested"') == 1
     assert store.journal.count(b'"CheckpointTrial"') == 1

@@ -47,7 +47,7 @@ CASES = [
 
 
 class RestlessUser:
-    """Gives commands at random, and lets everything go on where nothing else does."""
+    """Gives commands at random, and resumes all trials where nothing else happens."""
 
     def __init__(self, seed: int) -> None:
         self.draws = random.Random(seed)
@@ -127,7 +127,7 @@ def lived(request: pytest.FixtureRequest, quick_bandit: None) -> tuple[Any, Reco
     return request.param, store, experiment
 
 
-def test_it_comes_to_its_end_and_everybody_has_ended(lived: Any):
+def test_it_finishes_and_every_trial_has_ended(lived: Any):
     _, store, experiment = lived
     assert experiment.finished
     assert all(one.status.is_final for one in experiment.trials.values())
@@ -138,7 +138,7 @@ def test_it_comes_to_its_end_and_everybody_has_ended(lived: Any):
     assert {"ResumeTrial", "SetShare", "YieldTrial"} <= done
 
 
-def test_who_rests_is_started_by_nobody_but_the_user(lived: Any):
+def test_a_trial_that_rests_is_started_by_the_user(lived: Any):
     resting: set[str] = set()
     for record in lived[1].records:
         for action in record.get("actions", ()):
@@ -169,7 +169,7 @@ def test_its_journal_leads_to_where_it_was(lived: Any):
     assert state(again) == state(experiment)
 
 
-def test_a_snapshot_taken_anywhere_goes_on_alike(lived: Any):
+def test_a_snapshot_taken_anywhere_replays_alike(lived: Any):
     case, store, _ = lived
     cuts = [n for n, one in enumerate(store.records) if "Requested" in one["event"]][::5]
     live, done = fresh(*case), 0
@@ -185,7 +185,7 @@ def test_a_snapshot_taken_anywhere_goes_on_alike(lived: Any):
         assert state(restored) == state(other)
 
 
-def test_what_the_journal_tells_of_the_trials_is_what_the_driver_knew(lived: Any):
+def test_what_the_journal_says_of_the_trials_is_what_the_driver_knew(lived: Any):
     _, store, experiment = lived
     trials: dict[str, Any] = {}
     apply_records(trials, store.records)
@@ -224,7 +224,7 @@ class Dying:
 
 
 @pytest.mark.parametrize("releases", [True, False])
-def test_what_was_paused_or_held_goes_on_only_if_a_person_goes_on_with_it(releases: bool):
+def test_what_was_paused_or_held_resumes_only_if_a_person_releases_it(releases: bool):
     storage = Storage(f"memory://commands/releases-{releases}")
     storage.remove_tree()
     place = Lab(storage, **configs("fifo", "variants"))

@@ -158,7 +158,7 @@ def test_a_repair_restores_the_last_good_state(killed: Lab, damage: str, is_old:
     assert "the journal is in order" in capsys.readouterr().out
 
     killed.checkpoints.clear()
-    experiment = killed.go_on(resume=None)
+    experiment = killed.resume(resume=None)
     assert experiment.finished
     once_each(experiment)
 
@@ -177,7 +177,7 @@ def test_a_missing_event_that_has_no_number_is_found_by_what_follows(killed: Lab
 
 def test_a_damaged_header_costs_only_its_epoch(killed: Lab):
     before = list(read_journal(killed.storage))
-    killed.go_on()
+    killed.resume()
     name = segment_name(2, 0)
     killed.storage.write_bytes(name, killed.storage.read_bytes(name).replace(b"$journal", b"$jour"))
     with pytest.raises(StorageError, match=r"is not a header"):

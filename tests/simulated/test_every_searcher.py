@@ -142,7 +142,7 @@ def test_a_choice_of_one_is_no_obstacle_beside_something_to_search(name):
 def test_a_value_that_is_undefined_is_as_good_as_none(name, mode):
     if name in ("bohb", "gp", "limiter", "repeater", "warm-start"):
         # At its budget it is a bad one, and a failure is bad elsewhere; see their own tests.
-        pytest.skip("BOHB, the Gaussian process and WarmStart know when a trial came to nothing")
+        pytest.skip("BOHB, the Gaussian process and WarmStart know when a trial had no value")
 
     def lived(undefined, error):
         search, configs = set_up(SEARCHERS[name](), mode=mode), []

@@ -41,7 +41,7 @@ from dasktune.trial.trial import Trial
 
 
 class Mood:
-    """What users' policies look at besides what they are told. No state holds it."""
+    """What users' policies look at besides their arguments. No state holds it."""
 
     draws = random.Random(0)
 
@@ -57,7 +57,7 @@ class FickleScheduler(FIFOScheduler):
 
     def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
         commands = self._commands()
-        kind = Mood.draws.choices(["go on", "save", "pause", "exploit", "stop"], [10, 2, 2, 2, 1])[0]
+        kind = Mood.draws.choices(["continue", "save", "pause", "exploit", "stop"], [10, 2, 2, 2, 1])[0]
         if kind == "pause":
             return Pause("a rest", save=Mood.draws.random() < 0.5, hold=self._holds(), commands=commands)
         if kind == "exploit":
@@ -220,7 +220,7 @@ def test_however_often_its_driver_dies_every_trial_ends_and_what_was_decided_sta
     begun = False
     for limit in [*lives, 10**9]:
         try:
-            experiment = place.go_on(limit) if begun else place.begin(limit)
+            experiment = place.resume(limit) if begun else place.begin(limit)
         except Died:
             begun = True
             stopped = dict(_stopped(storage))
@@ -252,7 +252,7 @@ def test_one_warning_names_who_was_overruled(caplog: pytest.LogCaptureFixture):
     assert "recorded decisions are kept" in line
 
 
-def test_who_decides_by_what_it_is_told_is_not_warned_of(caplog: pytest.LogCaptureFixture):
+def test_a_policy_of_arguments_only_is_not_warned_of(caplog: pytest.LogCaptureFixture):
     store = lived(parts(scheduler=False, stopper=False), mood=1)
     again = build_experiment(*parts(scheduler=False, stopper=False).values())
     with caplog.at_level(logging.WARNING):
@@ -264,7 +264,7 @@ def test_who_decides_by_what_it_is_told_is_not_warned_of(caplog: pytest.LogCaptu
     ("kind", "damage", "message"),
     [
         ("FinishTrial", lambda one: one.update(do="UnpauseTrial"), "InvalidTransition"),
-        ("StopTrial", lambda one: one.update(trial_id="nobody"), "led to|nobody"),
+        ("StopTrial", lambda one: one.update(trial_id="no-such-id"), "led to|no-such-id"),
         ("StopTrial", lambda one: one.update(do="Dance"), "led to"),
         ("StopTrial", lambda one: one.pop("reason"), "reason"),
         ("StartTrial", lambda one: one.update(do="StopTrial", reason="x"), "led to"),

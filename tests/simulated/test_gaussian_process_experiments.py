@@ -6,30 +6,12 @@ import json
 from statistics import median
 
 import pytest
+from slope_kit import SLOTS
+from slope_kit import tuned as tuned_on_slopes
 
-import dasktune as tune
 from dasktune.schedulers import ASHAScheduler, HyperBandScheduler, PromotingASHAScheduler
 from dasktune.search import ConcurrencyLimiter, GaussianProcessSearch
 from dasktune.search.gp.rung_losses import RungLosses
-from dasktune.testing import simulate
-
-SLOTS = 4
-
-SPACE = {
-    "x": tune.uniform(-1, 1),
-    "lr": tune.loguniform(1e-4, 1),
-    "kind": tune.choice(["plain", {"beta": tune.uniform(0, 1)}]),
-}
-
-
-def slope(config, checkpoint):
-    """Show early how good it will be; a few fail on their way."""
-    beta = 1.0 if config["kind"] == "plain" else config["kind"]["beta"]
-    floor = (config["x"] - 0.3) ** 2 + (config["lr"] ** 0.25 - 0.5) ** 2 + (beta - 0.2) ** 2
-    for step in range(checkpoint or 0, 9):
-        if step == 1 and int(abs(config["x"]) * 1000) % 6 == 0:
-            raise ValueError("diverged")
-        yield {"loss": floor + 0.5 / (step + 1)}, 1.0 + floor, step + 1
 
 
 class Watched(GaussianProcessSearch):
@@ -54,19 +36,7 @@ class Watched(GaussianProcessSearch):
 
 
 def tuned(search_alg, scheduler, *, num_samples=50, seed=1):
-    return simulate(
-        slope,
-        param_space=SPACE,
-        tune_config=tune.TuneConfig(
-            metric="loss",
-            mode="min",
-            num_samples=num_samples,
-            search_alg=search_alg,
-            scheduler=scheduler,
-            seed=seed,
-        ),
-        slots=SLOTS,
-    )
+    return tuned_on_slopes(search_alg, scheduler, num_samples=num_samples, seed=seed)
 
 
 @pytest.mark.parametrize(

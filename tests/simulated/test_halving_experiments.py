@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import Counter
 from dataclasses import replace
@@ -63,6 +64,7 @@ def outcome(results: Any) -> list[Any]:
     ]
 
 
+@functools.cache
 def calm(name: str) -> list[Any]:
     results = simulate(curve, param_space=SPACE, tune_config=tune_config(MAKERS[name]()), run_config=RETRIES)
     return outcome(results)
@@ -77,7 +79,7 @@ def calm(name: str) -> list[Any]:
     trainable=st.sampled_from([curve, forgetful]),
     streaming=st.booleans(),
 )
-def test_neither_places_nor_losses_nor_limits_change_who_goes_on(
+def test_neither_places_nor_losses_nor_limits_change_who_is_kept(
     name: str,
     slots: int,
     lose: dict[float, int],
@@ -129,21 +131,25 @@ def place(name: str, scheduler: str, n: int = 30) -> Lab:
     return Lab(storage, curve, **parts)
 
 
+@functools.cache
+def undisturbed(name: str) -> dict[str, Any]:
+    return ends(place("calm", name).begin())
+
+
 @pytest.mark.parametrize("name", MAKERS)
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(lives=st.lists(st.integers(0, 200), min_size=1, max_size=3))
 def test_neither_does_a_driver_that_dies(name: str, lives: list[int]):
-    undisturbed = ends(place("calm", name).begin())
     lab, begun = place("stormy", name), False
     for limit in [*lives, 10**9]:
         try:
-            experiment = lab.go_on(limit) if begun else lab.begin(limit)
+            experiment = lab.resume(limit) if begun else lab.begin(limit)
         except Died:
             begun = True
             continue
         break
     once_each(experiment)
-    assert ends(experiment) == undisturbed
+    assert ends(experiment) == undisturbed(name)
 
 
 @pytest.mark.parametrize(
@@ -212,13 +218,13 @@ def test_the_searcher_learns_at_which_budget_each_result_was_judged():
     results, searcher = run_limited(HyperBandForBOHB(max_t=9))
     for result in results:
         budgets = [b for what, key, b in searcher.heard if key == result.trial_id]
-        # The last result is told once more at the end.
+        # The searcher gets the last result once more at the end.
         assert max(budgets) == len(result.history)
         assert set(budgets) <= {1, 3, 9}
     assert "hyperband_info/budget" not in results[0].history[-1]
 
 
-def test_without_it_the_searcher_is_told_nothing_about_budgets():
+def test_without_it_the_searcher_gets_nothing_about_budgets():
     _, searcher = run_limited(HyperBandScheduler(max_t=9))
     assert searcher.heard == []
 
@@ -230,7 +236,7 @@ def test_a_searcher_that_wants_whole_batches_ended_makes_the_brackets_smaller():
     assert sum(len(result.history) == 9 for result in results) == 1 + 1 + 3 + 1 + 1 + 2
 
 
-def test_a_trial_that_fails_last_on_a_later_rung_leaves_nobody_waiting():
+def test_a_trial_that_fails_last_on_a_later_rung_leaves_none_waiting():
     def fragile(config: dict[str, Any], checkpoint: Any) -> Any:
         for step in range(checkpoint or 0, 12):
             if config["x"] == 8 and step == 2:
@@ -260,7 +266,7 @@ def test_a_trial_that_fails_last_on_a_later_rung_leaves_nobody_waiting():
 def test_only_trials_that_are_opened_again_take_part_in_a_bracket_which_then_ends(wish: str):
     lab = place(f"opened-{wish}", "hyperband")
     before = lab.begin()
-    after = lab.go_on(
+    after = lab.resume(
         tune_config=tune_config(MAKERS["hyperband"](), n=36),
         resume=ResumeConfig(finished=wish, errored=wish),
     )
@@ -272,7 +278,7 @@ def test_only_trials_that_are_opened_again_take_part_in_a_bracket_which_then_end
     )
 
 
-def test_a_searcher_that_learns_goes_on_with_hyperband():
+def test_a_searcher_that_learns_works_with_hyperband():
     results = simulate(
         learnable,
         tune_config=TuneConfig(

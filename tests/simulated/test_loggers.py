@@ -37,9 +37,9 @@ def test_files_hold_each_result_once_however_often_the_driver_dies(scheduler: st
     begun = False
     for limit in lives:
         with pytest.raises(Died):
-            (place.go_on if begun else place.begin)(limit)
+            (place.resume if begun else place.begin)(limit)
         begun = True
-    experiment = place.go_on()
+    experiment = place.resume()
     assert not place.callbacks.failures
     assert_complete(place, experiment)
 
@@ -54,4 +54,4 @@ def test_what_stood_in_the_files_of_a_dead_driver_does_not_matter():
             directory = place.storage.child("trials", trial.trial_id)
             directory.write_bytes("result.json", b'{"training_iteration": 7}\n{"torn')
             directory.write_bytes("progress.csv", b"loss\n1,2,3\n")
-    assert_complete(place, place.go_on())
+    assert_complete(place, place.resume())

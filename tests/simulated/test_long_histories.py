@@ -62,7 +62,7 @@ def test_a_snapshot_does_not_grow_with_the_results(tmp_path: Any):
     with pytest.raises(Died):
         place.begin(STEPS)
     early = max(sizes(place.storage))
-    place.go_on()
+    place.resume()
     snapshot = next(Snapshots(place.storage).newest_first())
     assert snapshot.state["trials"][0]["num_results"] > STEPS // 2
     assert max(sizes(place.storage)) < 1.2 * early
@@ -99,7 +99,7 @@ def test_results_that_were_computed_again_replace_those_in_the_journal(tmp_path:
     with pytest.raises(Died):
         place.begin(2 * STEPS)
     # No trial has a checkpoint, so each begins at its first step again, and its rows with it.
-    experiment = place.go_on()
+    experiment = place.resume()
     found = [{row["run"] for row in trial.history} for trial in experiment.trials.values()]
     assert sorted(found, key=min) == [{3}, {4}, {5}]
     assert [one.history for one in load_trials(place.storage)] == [
@@ -140,7 +140,7 @@ def test_the_best_values_are_known_without_the_old_results(killed: Lab):
 
 
 def test_results_of_the_directory_are_those_of_the_run(killed: Lab):
-    ended = killed.go_on()
+    ended = killed.resume()
     trials = load_trials(killed.storage)
     assert [losses(one) for one in trials] == EXPECTED
     assert [one.history for one in trials] == [one.history for one in ended.trials.values()]

@@ -118,7 +118,7 @@ def test_a_decision_of_the_scheduler_is_the_reason_of_the_end():
     assert "dasktune.config.none" not in config
 
 
-def test_a_trial_that_fails_for_good_is_an_error():
+def test_a_trial_that_fails_is_an_error():
     def train(config: dict[str, Any], checkpoint: Any) -> Any:
         yield {"loss": 1.0}, 1.0, None
         raise ValueError("no " + "x" * 2000)

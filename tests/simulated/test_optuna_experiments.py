@@ -1,4 +1,4 @@
-"""Whole experiments with Optuna: what it is told, and drivers that die."""
+"""Whole experiments with Optuna: what it is given, and drivers that die."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def told(experiment: ExperimentMachine) -> list[Any]:
     ]
 
 
-def test_optuna_hears_how_each_trial_ended_and_how_it_came_there():
+def test_optuna_gets_how_each_trial_ended_and_how_it_came_there():
     experiment = lab("told", asha()).begin()
     study = study_of(experiment)
     assert len(study.trials) == 24
@@ -148,11 +148,11 @@ def test_an_experiment_whose_drivers_die_asks_and_tells_the_same(kind: str, capl
     with pytest.raises(Died):
         place.begin(60)
     with pytest.raises(Died):
-        place.go_on(50)
+        place.resume(50)
     sooner = place.restore().experiment
     study = study_of(sooner)
     assert any(trial.state.name == "RUNNING" for trial in study.trials)
-    experiment = place.go_on()
+    experiment = place.resume()
     once_each(experiment)
     assert len(experiment.trials) == 24
     assert "suggests other" not in caplog.text
@@ -189,7 +189,7 @@ def test_a_state_with_pending_trials_answers_as_the_run_that_was_never_interrupt
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("limit", [30, 75, 110])
-def test_two_sessions_that_go_on_from_the_same_record_suggest_the_same(kind: str, limit: int):
+def test_two_sessions_that_resume_at_the_same_record_suggest_the_same(kind: str, limit: int):
     place = lab(f"twice-{kind}-{limit}", asha(), sampler=sampler_of(kind))
     with pytest.raises(Died):
         place.begin(limit)
@@ -219,7 +219,7 @@ def test_snapshots_change_nothing_about_what_is_suggested():
     assert answers[0] == answers[1] is not None
 
 
-def test_a_sampler_that_nobody_can_ask_again_keeps_the_configurations_that_it_gave(
+def test_a_sampler_that_repeats_nothing_keeps_the_configurations_that_it_gave(
     caplog: pytest.LogCaptureFixture,
 ):
     Fickle.copies = 0
@@ -237,18 +237,18 @@ def test_a_sampler_that_nobody_can_ask_again_keeps_the_configurations_that_it_ga
     ]
     configs = [trial.config for trial in experiment.trials.values()]
     assert adopted == [(config["x"], config["layers"]) for config in configs]
-    once_each(place.go_on())
+    once_each(place.resume())
 
 
 @pytest.mark.parametrize("batch", [False, True])
-def test_a_limited_search_goes_on_within_its_limit(batch: bool, caplog: pytest.LogCaptureFixture):
+def test_a_limited_search_resumes_within_its_limit(batch: bool, caplog: pytest.LogCaptureFixture):
     place = lab(f"limited-{batch}", asha(), num_samples=12)
     limited = ConcurrencyLimiter(OptunaSearch(), 2, batch=batch)
     place.parts["tune_config"] = replace(place.parts["tune_config"], search_alg=limited)
-    for drive in (place.begin, place.go_on):
+    for drive in (place.begin, place.resume):
         with pytest.raises(Died):
             drive(40)
-    experiment = place.go_on()
+    experiment = place.resume()
     once_each(experiment)
     assert "suggests other" not in caplog.text
     search: Any = experiment.search
@@ -262,6 +262,6 @@ def test_a_restored_experiment_can_be_given_more_samples():
     place = lab("more", num_samples=4)
     place.begin()
     more = replace(place.parts["tune_config"], num_samples=8, search_alg=OptunaSearch(), scheduler=None)
-    experiment = place.go_on(tune_config=more)
+    experiment = place.resume(tune_config=more)
     assert len(study_of(experiment).trials) == 8
     assert all(trial.state.is_finished() for trial in study_of(experiment).trials)

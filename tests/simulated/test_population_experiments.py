@@ -163,7 +163,7 @@ def test_a_population_that_waits_for_each_other_does_not_wait_for_one_that_faile
     results, records, _ = run(pbt(synch=True), space={"breaks": 0.35}, slots=3)
     failed, *others = sorted(results, key=lambda result: str(result.status))
     assert failed.status is PublicStatus.ERROR
-    # To its end: nobody was ended because it was never chosen again.
+    # To its end: none was ended because it was never chosen again.
     assert all(result.metrics["training_iteration"] == 20 for result in others)
     assert {result.reason for result in others} == {""}
     assert exploits(records)
@@ -201,7 +201,7 @@ def test_a_score_that_is_no_number_is_replaced(synch: bool):
     assert all(result.metrics["height"] > 0 for result in results)
 
 
-def test_a_population_without_checkpoints_goes_on_as_it_is(caplog: pytest.LogCaptureFixture):
+def test_a_population_without_checkpoints_stays_as_it_is(caplog: pytest.LogCaptureFixture):
     def forgetful(config: dict[str, Any]) -> Any:
         for step in range(1, 13):
             yield {"height": step * config["rate"]}, 10.0
@@ -254,7 +254,7 @@ def test_a_clone_that_cannot_load_its_donors_checkpoint_has_failed_and_is_tried_
     assert len(failed) == (0 if patience else 2)
     assert all("no such weight" in str(result.error) for result in failed)
     again = [one["checkpoint"]["path"] for one in restores(records)]
-    # Who is tried again goes on from the same checkpoint.
+    # A trial that is tried again resumes from the same checkpoint.
     assert len(again) > len(set(again)) or not patience
 
 
@@ -265,7 +265,7 @@ def restores(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_exploiting_while_the_donor_saves_takes_what_there_is(caplog: pytest.LogCaptureFixture):
     # All report at the same time, the best first, so that each donor is saving when its clone is
-    # made: for the first time it has nothing yet, and nobody waits for it.
+    # made: for the first time it has nothing yet, and no clone waits for it.
     caplog.set_level("INFO")
 
     def in_step(config: dict[str, Any], checkpoint: Any) -> Any:
@@ -288,7 +288,7 @@ def test_what_a_configuration_lacks_is_drawn_and_written_down():
 
 
 class Pupil(Searcher):
-    """Writes down what it is told of what it has suggested."""
+    """Records the results and the ends of the trials that it has suggested."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -308,7 +308,7 @@ class Pupil(Searcher):
 
 
 @pytest.mark.parametrize("synch", [False, True])
-def test_a_searcher_never_takes_what_a_clone_has_come_to_for_what_it_has_suggested(synch: bool):
+def test_a_searcher_never_takes_what_a_clone_reached_for_what_it_has_suggested(synch: bool):
     pupil, store = Pupil(), MemoryStore()
     simulate(
         climb,
@@ -327,7 +327,7 @@ def test_a_searcher_never_takes_what_a_clone_has_come_to_for_what_it_has_suggest
     assert clones
     assert set(pupil.ends) == set(pupil.suggested)
     assert clones == {key for key, result in pupil.ends.items() if result is None}
-    # All that it is told of a trial is the height after so many steps of what it has suggested.
+    # All that it gets of a trial is the height after so many steps of what it has suggested.
     assert set(pupil.heights) == set(pupil.suggested)
     for heights in pupil.heights.values():
         assert heights == pytest.approx(range(1, len(heights) + 1))
@@ -355,7 +355,7 @@ def policies_of(place: Lab) -> list[list[Any]]:
 @pytest.mark.parametrize("synch", [False, True])
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(lives=st.lists(st.integers(0, 90), max_size=4))
-def test_however_often_its_driver_dies_a_population_comes_to_an_end(synch: bool, lives: list[int]):
+def test_however_often_its_driver_dies_a_population_finishes(synch: bool, lives: list[int]):
     place = population_lab("stormy", synch=synch)
     experiment = driven(place, lives)
     once_each(experiment)
@@ -378,14 +378,14 @@ def driven(place: Lab, lives: list[int]) -> ExperimentMachine:
     begun = False
     for limit in lives:
         try:
-            return place.go_on(limit) if begun else place.begin(limit)
+            return place.resume(limit) if begun else place.begin(limit)
         except Died:
             begun = True
-    return place.go_on() if begun else place.begin()
+    return place.resume() if begun else place.begin()
 
 
 @pytest.mark.parametrize("limit", range(20, 90, 7))
-def test_a_population_that_waits_for_each_other_goes_on_after_its_driver_died(limit: int):
+def test_a_population_that_waits_for_each_other_resumes_after_its_driver_died(limit: int):
     place = population_lab(f"waiting-{limit}", synch=True)
     experiment = driven(place, [limit])
     assert all(trial.status.is_final for trial in experiment.trials.values())

@@ -61,7 +61,7 @@ def test_the_trials_stand_at_each_record_where_they_stood(lived):
         if number % 20 and number < len(store.records) - 1:
             continue
         told = {key: facts(trial) for key, trial in trials.items()}
-        # Checkpoints that others still go on from are listed until they are deleted.
+        # Checkpoints that others still resume from are listed until they are deleted.
         assert told == {key: facts(trial, lent=True) for key, trial in live.trials.items()}
 
 

@@ -1,4 +1,4 @@
-"""Whole experiments on a cluster that trials share out anew as others end, come and go."""
+"""Whole experiments on a cluster that trials share out again as trials end and workers change."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_all_of_a_cluster_is_in_use_to_the_end():
     assert told["workers"]["worker-0"]["CPU"] == 8
 
 
-def test_a_freed_place_is_taken_by_nobody_else():
+def test_a_freed_place_is_taken_by_no_other():
     def modest(view: Any, trial: Any, result: Any, scheduler: Any) -> Any:
         return {"CPU": 2} if result["training_iteration"] == 2 else None
 
@@ -155,7 +155,7 @@ def test_trials_adapt_to_a_cluster_that_grows_and_shrinks():
 
 @pytest.mark.parametrize("base", [FIFOScheduler, lambda: HyperBandScheduler(max_t=9)])
 @pytest.mark.parametrize("function", [DistributeResources, DistributeResourcesToTopJob])
-def test_nobody_waits_for_ever_however_the_cluster_changes(base: Any, function: Any):
+def test_none_waits_for_ever_however_the_cluster_changes(base: Any, function: Any):
     workers = {0.0: [4, 4]} | {7.0 * turn: [3, 1] if turn % 3 else [1, 2, 5] for turn in range(1, 60)}
     for more in ({"CPU": 1}, {"CPU": 2}):
         scheduler = ResourceChangingScheduler(base(), function(increase_by=more))
@@ -170,8 +170,8 @@ def test_nobody_waits_for_ever_however_the_cluster_changes(base: Any, function: 
         assert {result.status for result in results} == {PublicStatus.TERMINATED}
 
 
-def test_what_waits_for_more_than_there_is_asks_for_its_base_and_is_told_so():
-    # Lost alone, and nobody is left to report anything.
+def test_what_waits_for_more_than_there_is_asks_for_its_base_on_record():
+    # Lost alone, and no other trial is left to report anything.
     workers = {0.0: [2, 8], 5.5: [2]}
     results, journal = run(space={"epochs": grid_search([9])}, workers=workers)
     assert len(results[0].history) == 9
@@ -192,10 +192,10 @@ def test_where_there_are_only_slots_nothing_changes():
     assert journal.cpus() == {number: [1] for number in range(4)}
 
 
-def test_who_does_not_mind_the_cluster_is_not_told_of_it():
+def test_no_cluster_event_if_the_scheduler_ignores_it():
     _, journal = run(scheduler=FIFOScheduler(), workers={0.0: [2], 3.0: [4]})
     assert journal.events("ClusterChanged") == []
-    # Those who look at it are told of the sums.
+    # The journal still records the sums.
     told = journal.events("CapacityChanged")
     assert [one["capacity"] for one in told] == [{"CPU": 2}, {"CPU": 4}]
     assert [one["num_workers"] for one in told] == [1, 1]
@@ -241,14 +241,14 @@ def place_of(name: str) -> Lab:
         param_space={"epochs": grid_search([20, 14, 10, 6, 18])},
     )
     place.places = {"workers": [4, 4]}
-    # Often, so that some go on from a snapshot and some from the journal.
+    # Often, so that some resume from a snapshot and some from the journal.
     place.checkpoint_period = 5.0
     return place
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(lives=st.lists(st.integers(0, 90), max_size=4))
-def test_however_often_its_driver_dies_it_comes_to_its_end(lives: list[int]):
+def test_however_often_its_driver_dies_it_finishes(lives: list[int]):
     experiment = driven(place_of("mortal"), lives)
     once_each(experiment)
     assert len(experiment.trials) == 5
@@ -258,7 +258,7 @@ def test_however_often_its_driver_dies_it_comes_to_its_end(lives: list[int]):
     assert max(trial.resources.head_cpus for trial in experiment.trials.values()) == 4
 
 
-def test_a_driver_that_goes_on_knows_who_has_how_much():
+def test_a_driver_that_resumes_knows_who_has_how_much():
     for limit in range(25, 60, 7):
         place = place_of(f"knows-{limit}")
         with pytest.raises(Died):

@@ -1,4 +1,4 @@
-"""An experiment whose driver dies, again and again, comes to the end that it would have come to."""
+"""An experiment whose driver dies, again and again, ends as it would have ended without."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import cloudpickle
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mortal_store import Died, MortalStore
 from test_replay import CASES, Descent, configs, curve, marks
 
 from dasktune.callback import TrialStorage
@@ -36,30 +37,6 @@ from dasktune.tuner.submitted_driver import SubmittedOrigin, restored_session, r
 pytestmark = pytest.mark.usefixtures("quick_bandit")
 
 ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
-
-
-class Died(Exception):
-    """The driver was killed."""
-
-
-class MortalStore(ExperimentStore):
-    """Dies with a record: it is not written, and nobody closes anything."""
-
-    def __init__(self, storage: Storage, lives: int) -> None:
-        super().__init__(storage)
-        self.lives = lives
-
-    def append(self, record: Any) -> int:
-        self.lives -= 1
-        if self.lives < 0:
-            raise Died
-        return super().append(record)
-
-    def close(self) -> None:
-        if self.lives >= 0:
-            super().close()
-        # What was under way in the background comes to its end before the next driver looks.
-        self._pool.shutdown()
 
 
 class Lab:
@@ -133,7 +110,7 @@ class Lab:
         session.check_journal_unchanged()
         return session
 
-    def go_on(self, lives: int = 10**9, **arguments: Any) -> ExperimentMachine:
+    def resume(self, lives: int = 10**9, **arguments: Any) -> ExperimentMachine:
         session = self.restore(**arguments)
         return self.drive(session.experiment, session=session, lives=lives)
 
@@ -170,7 +147,7 @@ def once_each(experiment: ExperimentMachine) -> None:
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(lives=st.lists(st.integers(0, 120), max_size=4))
-def test_however_often_its_driver_dies_fifo_comes_to_the_same_end(lives: list[int]):
+def test_however_often_its_driver_dies_fifo_has_the_same_end(lives: list[int]):
     undisturbed = ends(lab("calm").begin())
     place = lab("stormy")
     experiment = driven(place, lives)
@@ -183,19 +160,20 @@ def driven(place: Lab, lives: list[int]) -> ExperimentMachine:
     begun = False
     for limit in lives:
         try:
-            return place.go_on(limit) if begun else place.begin(limit)
+            return place.resume(limit) if begun else place.begin(limit)
         except Died:
             begun = True
-    return place.go_on() if begun else place.begin()
+    return place.resume() if begun else place.begin()
 
 
 @pytest.mark.parametrize(("scheduler", "search"), [pytest.param(*case, marks=marks(case)) for case in CASES])
-def test_every_policy_goes_on_where_its_driver_died(scheduler: str, search: str):
+def test_every_policy_resumes_where_its_driver_died(scheduler: str, search: str):
+    undisturbed = lab("calm", scheduler, search).begin()
     for limit in (0, 1, 17, 40, 77):
         place = lab(f"{scheduler}-{search}-{limit}", scheduler, search)
         experiment = driven(place, [limit, 60])
         once_each(experiment)
-        assert len(experiment.trials) == len(lab("calm", scheduler, search).begin().trials)
+        assert len(experiment.trials) == len(undisturbed.trials)
 
 
 def test_a_second_session_knows_what_the_first_one_knew_at_its_last_record():
@@ -217,12 +195,12 @@ def test_a_finished_experiment_can_be_given_more_samples():
         num_samples=16,
         scheduler=ASHAScheduler(max_t=9, reduction_factor=3, brackets=2),
     )
-    experiment = place.go_on(tune_config=more)
+    experiment = place.resume(tune_config=more)
     assert len(experiment.trials) == len(first) + 4 * 2  # each with both points of the grid
     assert {key: ends(experiment)[key] for key in first} == first
 
 
-def test_finished_trials_go_on_under_another_stop():
+def test_finished_trials_train_with_another_stop():
     def endless(config: dict[str, Any], checkpoint: Any) -> Any:
         step = checkpoint or 0
         while True:
@@ -238,7 +216,7 @@ def test_finished_trials_go_on_under_another_stop():
     storage.remove_tree()
     place = Lab(storage, endless, **parts)
     place.begin()
-    experiment = place.go_on(
+    experiment = place.resume(
         run_config=RunConfig(stop={"training_iteration": 7}), resume=ResumeConfig(finished="resume")
     )
     once_each(experiment)
@@ -253,7 +231,7 @@ def test_finished_trials_go_on_under_another_stop():
         ("restart", 8, {"TERMINATED"}),
     ],
 )
-def test_failed_trials_are_left_go_on_or_begin_anew(wish: str, steps: int, statuses: set[str]):
+def test_failed_trials_are_left_resume_or_restart(wish: str, steps: int, statuses: set[str]):
     broken = {"now": True}
     begun: list[Any] = []
 
@@ -274,7 +252,7 @@ def test_failed_trials_are_left_go_on_or_begin_anew(wish: str, steps: int, statu
     place = Lab(storage, fails_at_first, **parts)
     place.begin()
     broken["now"], begun[:] = False, []
-    experiment = place.go_on(resume=ResumeConfig(errored=wish))
+    experiment = place.resume(resume=ResumeConfig(errored=wish))
     once_each(experiment)
     trials = list(experiment.trials.values())
     assert [len(trial.history) for trial in trials] == [steps, 8, steps]
@@ -286,13 +264,13 @@ def test_unfinished_trials_can_be_left_out():
     place = lab("left-out")
     with pytest.raises(Died):
         place.begin(40)
-    experiment = place.go_on(resume=ResumeConfig(unfinished="skip"))
+    experiment = place.resume(resume=ResumeConfig(unfinished="skip"))
     reasons = {trial.reason for trial in experiment.trials.values()}
     assert "skipped when the experiment was restored" in reasons
     assert all(trial.status.is_final for trial in experiment.trials.values())
 
 
-def test_trials_go_on_in_their_old_order():
+def test_trials_resume_in_the_old_order():
     place = lab("order")
     with pytest.raises(Died):
         place.begin(60)
@@ -312,12 +290,12 @@ def test_trials_go_on_in_their_old_order():
     assert not session.experiment.trial_index.active
 
 
-def test_another_driver_that_went_on_meanwhile_is_noticed():
+def test_another_driver_that_resumed_meanwhile_is_noticed():
     place = lab("meanwhile")
     with pytest.raises(Died):
         place.begin(40)
     session = place.restore()
-    place.go_on()
+    place.resume()
     with pytest.raises(StorageError, match="has resumed"):
         session.check_journal_unchanged()
 
@@ -363,7 +341,7 @@ def test_no_more_trials_run_at_a_time_than_wanted_if_some_are_opened_again(searc
     before = place.begin()
     assert all(trial.status.is_final for trial in before.trials.values())
     position = len(list(read_journal(place.storage)))
-    after = place.go_on(tune_config=more, resume=ResumeConfig(finished="restart", errored="restart"))
+    after = place.resume(tune_config=more, resume=ResumeConfig(finished="restart", errored="restart"))
     once_each(after)
     assert len(after.trials) > len(before.trials)
     running: set[str] = set()
@@ -400,14 +378,14 @@ def test_what_failed_fast_stays_ended_until_something_is_done_about_it(
     broken["now"] = False
     # No exception travels in a journal; what it was does.
     for _ in range(2):
-        experiment = place.go_on()
+        experiment = place.resume()
         assert ends(experiment) == first
         with pytest.raises(TrialError) as told:
             raise_first_error(experiment)
         assert told.value.message == "ValueError: no luck"
         assert 'raise ValueError("no luck")' in told.value.traceback
         assert "fail_fast ended the experiment for it" in caplog.text
-    experiment = place.go_on(resume=ResumeConfig(errored="restart"))
+    experiment = place.resume(resume=ResumeConfig(errored="restart"))
     once_each(experiment)
     raise_first_error(experiment)
     assert [trial.public_status.value for trial in experiment.trials.values()] == ["TERMINATED"] * 3
@@ -415,7 +393,7 @@ def test_what_failed_fast_stays_ended_until_something_is_done_about_it(
 
 @pytest.mark.parametrize("unfinished", ["resume", "restart", "skip"])
 @pytest.mark.parametrize("what", ["it is tried again", "it ends nothing any more"])
-def test_what_was_ended_for_the_failure_of_another_goes_on_when_that_does(what: str, unfinished: str):
+def test_what_was_ended_for_the_failure_of_another_resumes_when_that_does(what: str, unfinished: str):
     broken = {"now": True}
 
     def fragile(config: dict[str, Any], checkpoint: Any) -> Any:
@@ -439,7 +417,7 @@ def test_what_was_ended_for_the_failure_of_another_goes_on_when_that_does(what: 
         resume, config, own = ResumeConfig(unfinished=unfinished, errored="resume"), None, 3
     else:
         resume, config, own = ResumeConfig(unfinished=unfinished), RunConfig(), 1
-    experiment = place.go_on(resume=resume, run_config=config)
+    experiment = place.resume(resume=resume, run_config=config)
     once_each(experiment)
     others = [1, 1, 0] if unfinished == "skip" else [3, 3, 3]
     assert [len(one.history) for one in experiment.trials.values()] == [3, own, *others]
@@ -497,20 +475,20 @@ def test_a_submitted_driver_that_died_after_the_end_only_says_what_came_of_it():
     assert place.restore().end.position == position
 
 
-def test_a_submitted_driver_that_died_after_a_failure_tells_of_it():
+def test_a_submitted_driver_that_died_after_a_failure_raises_it():
     place = failed("over-fast", fail_fast="raise")
     with pytest.raises(TrialError, match="ValueError: no luck"):
         run_driver(cloudpickle.dumps(submitted(place)), "")
 
 
-def test_an_experiment_that_failed_fast_goes_on_without_it():
+def test_an_experiment_that_failed_fast_resumes_without_it():
     place = failed("fast-without", fail_fast=True)
-    experiment = place.go_on(run_config=RunConfig(), resume=ResumeConfig(finished="resume"))
+    experiment = place.resume(run_config=RunConfig(), resume=ResumeConfig(finished="resume"))
     statuses = [trial.public_status.value for trial in experiment.trials.values()]
     assert statuses == ["TERMINATED", "ERROR", "TERMINATED"]
 
 
-def test_a_trial_whose_newest_checkpoint_is_gone_goes_on_from_the_one_before(caplog):
+def test_a_trial_whose_newest_checkpoint_is_gone_resumes_from_the_one_before(caplog):
     undisturbed = ends(lab("whole").begin())
     keep_all = replace(parts_of("fifo", "variants")["run_config"], checkpoint_config=CheckpointConfig())
     place = lab("gone", run_config=keep_all)
@@ -522,7 +500,7 @@ def test_a_trial_whose_newest_checkpoint_is_gone_goes_on_from_the_one_before(cap
     gone, older = trial.checkpoints[-1], trial.checkpoints[-2]
     del place.checkpoints[gone.path]
     position = len(list(read_journal(place.storage)))
-    experiment = place.go_on()
+    experiment = place.resume()
     assert ends(experiment) == undisturbed
     once_each(experiment)
     [damage] = [one for one in read_journal(place.storage) if one["event"] == "RestoreFailed"]
@@ -550,7 +528,7 @@ def test_another_scheduler_is_refused_while_trials_are_unfinished(scheduler: str
     message = rf"scheduler must be {ASHAScheduler.__name__} as before, got .* unfinished"
     with pytest.raises(ConfigError, match=message):
         place.restore(tune_config=now)
-    once_each(place.go_on(tune_config=parts_of("fifo", "variants")["tune_config"]))
+    once_each(place.resume(tune_config=parts_of("fifo", "variants")["tune_config"]))
 
 
 @pytest.mark.parametrize("scheduler", ["asha", "hyperband", "pbt", "median"])
@@ -558,7 +536,7 @@ def test_another_scheduler_may_judge_the_trials_that_are_added_to_a_finished_exp
     place = lab(f"next-{scheduler}", "fifo")
     before = ends(place.begin())
     more = replace(parts_of(scheduler, "variants")["tune_config"], num_samples=14)
-    after = place.go_on(tune_config=more)
+    after = place.resume(tune_config=more)
     once_each(after)
     assert len(after.trials) > len(before)
     assert {key: ends(after)[key] for key in before} == before
@@ -573,7 +551,7 @@ def test_a_restored_experiment_has_the_total_of_its_newest_driver():
     shown = []
     resume = ResumeConfig(errored="restart", finished="restart")
     for number in (8, 3):
-        experiment = place.go_on(tune_config=replace(tune_config, num_samples=number), resume=resume)
+        experiment = place.resume(tune_config=replace(tune_config, num_samples=number), resume=resume)
         totals.append(experiment.total_trials)
         # As a page shows it that is served from the directory: its experiment.json is of the start.
         projection = ExperimentProjection(total=5)
@@ -588,7 +566,7 @@ def test_another_stopper_counts_the_results_from_before():
     with pytest.raises(Died):
         place.begin(60)
     run = replace(parts_of("fifo", "variants")["run_config"], stop=MaximumIterationStopper(3))
-    experiment = place.go_on(run_config=run)
+    experiment = place.resume(run_config=run)
     started = [trial for trial in experiment.trials.values() if trial.incarnation]
     assert len(started) == len(experiment.trials)
     late = [trial for trial in started if int(trial.trial_id[-5:]) > 5]
@@ -605,6 +583,6 @@ def test_what_an_orphan_left_of_a_trial_that_the_journal_lost_is_removed():
     lost = next(trial for key, trial in reversed(whole.trials.items()) if key not in known)
     path = f"trials/{lost.folder}/checkpoint_000000_i01"
     place.storage.write_bytes(f"{path}/data", b"of the orphan")
-    experiment = place.go_on()
+    experiment = place.resume()
     assert experiment.trials[lost.trial_id].status.is_final
     assert place.storage.find(path) == []

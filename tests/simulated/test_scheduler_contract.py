@@ -1,4 +1,4 @@
-"""Every scheduler of ours keeps the contract, and whoever breaks it is found out."""
+"""Every scheduler of ours keeps the contract, and one that breaks it is found out."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ class Silent(Broken):
 
 
 class Rash(Broken):
-    """Lets workers go on, and judges them all the same."""
+    """Lets workers continue without an answer, and judges them all the same."""
 
     def next_milestones(self, trial):
         return (Milestone("training_iteration", 10),)
@@ -319,7 +319,7 @@ class Gullible(Broken):
 
 
 class Sleepy(Broken):
-    """Promises to go on, again and again."""
+    """Promises to resume trials, again and again."""
 
     def choose_trial_to_run(self, waiting):
         return next((one for one in waiting.pending.values() if not one.history), None)
@@ -350,7 +350,7 @@ class Accountant(Broken):
         (Accountant, "an_end_may_come_at_any_time_and_twice"),
     ],
 )
-def test_whoever_breaks_the_contract_is_found_out(kind, sentence):
+def test_one_that_breaks_the_contract_is_found(kind, sentence):
     class Contract(SchedulerContract):
         def make_scheduler(self):
             return kind()

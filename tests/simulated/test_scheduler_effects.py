@@ -33,7 +33,7 @@ def curve(config: dict[str, Any], checkpoint: Any) -> Any:
 
 
 class Forgetful(MemoryStore):
-    """Keeps no snapshots, which would take most of the time: nobody goes on from here."""
+    """Keeps no snapshots, which would take most of the time: no driver resumes from them."""
 
     def save_snapshot(self, state: Any) -> None:
         pass
@@ -86,7 +86,7 @@ def test_the_best_is_found_with_a_part_of_the_training(name: str, lose: Any):
 
 
 def test_even_in_order_of_improvement_fewer_are_promoted_than_are_not_stopped():
-    """The stopping variant stops nobody then, by its definition; whoever is new is always best."""
+    """The stopping variant stops no trial then, by its definition; a new one is always best."""
     space = {"x": grid_search([1 - n / 27 for n in range(27)])}
     tune = {"num_samples": 1}
     stopping, promoting = (
@@ -141,8 +141,8 @@ def remove_worst(history: dict[str, Any]) -> dict[str, int]:
     """The policy in the documentation of dask-ml's incremental fit."""
     last = {name: rows[-1]["loss"] for name, rows in history.items()}
     worst = max(last.values())
-    wishes = {name: 1 for name, loss in last.items() if loss != worst}
-    return wishes if len(wishes) > 1 else dict.fromkeys(wishes, 0)
+    wanted = {name: 1 for name, loss in last.items() if loss != worst}
+    return wanted if len(wanted) > 1 else dict.fromkeys(wanted, 0)
 
 
 @pytest.mark.parametrize("lose", [None, LOSE], ids=["calm", "losses"])

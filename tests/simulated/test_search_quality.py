@@ -44,7 +44,7 @@ BOWL = Problem(
 
 def test_tpe_beats_random_search_on_an_easy_problem():
     # Of 40 other seeds it won 38. At that rate 3 of 5 are missed once in 800 choices of seeds:
-    # these are fixed, so it takes another version of Optuna to choose anew.
+    # these are fixed, so it takes another version of Optuna to choose again.
     wins = 0
     for seed in range(5):
         own = min(losses(BOWL, CONTENDERS["TPE"], seed, 60))

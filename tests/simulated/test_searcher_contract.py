@@ -1,4 +1,4 @@
-"""Every searcher of ours keeps the contract, and whoever breaks it is found out."""
+"""Every searcher of ours keeps the contract, and one that breaks it is found out."""
 
 from __future__ import annotations
 
@@ -421,7 +421,7 @@ class Greedy(Plain):
         (Greedy, "presets_come_first"),
     ],
 )
-def test_whoever_breaks_the_contract_is_found_out(kind, sentence):
+def test_one_that_breaks_the_contract_is_found(kind, sentence):
     class Contract(SearcherContract):
         space = SPACE
         max_concurrent = 2

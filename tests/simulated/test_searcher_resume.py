@@ -1,4 +1,4 @@
-"""A search that was cut off goes on as if it had not been, with trials under way.
+"""A search that was cut off resumes as if it had not been, with trials under way.
 
 What this shows for each searcher is what the table in docs/searchers.md says of it.
 """

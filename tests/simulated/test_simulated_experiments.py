@@ -73,7 +73,7 @@ def test_a_lost_worker_costs_time_not_the_answer():
     assert until(in_storm) > until(in_calm)
 
 
-def test_a_trial_that_lost_its_worker_goes_on_from_its_checkpoint_and_never_from_the_start():
+def test_a_trial_that_lost_its_worker_resumes_from_its_checkpoint_and_never_from_the_start():
     _, journal = run(lose={1000.0: 0}, tune={"num_samples": 1})
     lost = next(i for i, record in enumerate(journal) if record["event"] == "TrialLost")
     again = [record for record in journal[lost:] if record["event"] == "ResourcesGranted"]
@@ -85,7 +85,7 @@ def test_a_trial_that_lost_its_worker_goes_on_from_its_checkpoint_and_never_from
     assert first["metrics"]["time_total_s"] == 17 * 60.0
 
 
-def test_without_checkpoints_a_trial_starts_anew_and_still_has_each_iteration_once():
+def test_without_checkpoints_a_trial_restarts_and_still_has_each_iteration_once():
     (result,), journal = run(forgetful, lose={200.0: 0}, tune={"num_samples": 1})
     assert iterations(result) == [1, 2, 3, 4, 5, 6]
     told = [
@@ -94,7 +94,7 @@ def test_without_checkpoints_a_trial_starts_anew_and_still_has_each_iteration_on
     assert told == [1, 2, 3, 1, 2, 3, 4, 5, 6]
 
 
-def test_a_trial_that_never_gets_on_is_given_up():
+def test_a_trial_that_never_gets_on_has_failed():
     lose = {100.0 * n: 0 for n in range(1, 20)}
 
     def slow(config: dict[str, Any]) -> Any:
@@ -241,7 +241,7 @@ class TakesTurns(FIFOScheduler):
         return Pause("its turn is over") if turn_is_over else Continue()
 
 
-def test_a_paused_trial_goes_on_from_its_checkpoint():
+def test_a_paused_trial_resumes_from_its_checkpoint():
     results, journal = run(slots=1, tune={"num_samples": 3, "scheduler": TakesTurns()})
     assert all(iterations(result) == list(range(1, EPOCHS + 1)) for result in results)
     told = [record for record in journal if record["event"] == "ResultReported"]

@@ -1,4 +1,4 @@
-"""Searchers that think while trials go on, and drivers that die meanwhile."""
+"""Searchers that think while trials run, and drivers that die meanwhile."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ CASES = [
 
 
 class Awkward(RunInline):
-    """Thinks for so many rounds of the loop that nobody knows when it will have answered.
+    """Thinks for a random number of rounds of the loop before it answers.
 
-    Whoever is asked thinks at the very beginning or at the very end: it is all the same.
+    It asks the question at the very beginning or at the very end: the results are the same.
     """
 
     def __init__(self, searcher: Searcher | None, random: Random) -> None:
@@ -132,7 +132,7 @@ def fresh(case: tuple[str, str]) -> ExperimentMachine:
     return build_experiment(*parts(*case).values())
 
 
-def test_trials_go_on_while_a_search_thinks_and_all_come_to_their_end(lived: Any):
+def test_trials_run_while_a_search_thinks_and_all_of_them_end(lived: Any):
     _, store, experiment = lived
     names = [record["event"] for record in store.records]
     asked = [at for at, name in enumerate(names) if name == "SuggestionAsked"]
@@ -163,7 +163,7 @@ def test_a_search_is_asked_again_in_replay_where_it_was_asked(lived: Any, caplog
 
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_a_state_goes_on_like_the_search_that_it_was_taken_of(lived: Any, data: Any):
+def test_a_state_behaves_like_the_search_it_was_taken_of(lived: Any, data: Any):
     case, store, _ = lived
     if case[1] == "optuna":
         return

@@ -1,4 +1,4 @@
-"""Whole experiments that end at a plateau, and go on with what their stoppers knew."""
+"""Whole experiments that end at a plateau, and resume with what their stoppers knew."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_everything_ends_when_the_best_results_of_all_are_alike():
 
 
 @pytest.mark.parametrize("stop", STOPS)
-def test_a_restored_experiment_goes_on_with_what_its_stopper_knew(stop):
+def test_a_restored_experiment_resumes_with_what_its_stopper_knew(stop):
     store = Recorder()
     simulate(halving, **parts(STOPS[stop]()), slots=2, store=store)
     records = store.records

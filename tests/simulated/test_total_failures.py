@@ -60,7 +60,7 @@ def test_a_wrong_limit_is_refused(limit: Any):
         FailureConfig(max_total_failures=limit)
 
 
-def test_what_was_cut_off_stays_so_under_the_same_limit_and_goes_on_under_another():
+def test_what_was_cut_off_stays_so_under_the_same_limit_and_resumes_under_another():
     def parts(limit: int | None) -> RunConfig:
         failure = FailureConfig(max_failures=-1, max_total_failures=limit)
         return RunConfig(failure_config=failure)
@@ -75,8 +75,8 @@ def test_what_was_cut_off_stays_so_under_the_same_limit_and_goes_on_under_anothe
     place.places = {"slots": 1}
     experiment = place.begin()
     assert experiment.is_stopped_by_failure
-    assert place.go_on().is_stopped_by_failure
-    experiment = place.go_on(run_config=parts(None))
+    assert place.resume().is_stopped_by_failure
+    experiment = place.resume(run_config=parts(None))
     ended = [trial.public_status.value for trial in experiment.trials.values()]
     # The one that everything was ended for is tried again only if that is asked for.
     assert sorted(ended) == ["ERROR", "TERMINATED", "TERMINATED"]

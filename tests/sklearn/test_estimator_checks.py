@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 pytest.importorskip("sklearn")
@@ -59,6 +61,16 @@ def known_failures(search):
     return generator.PER_ESTIMATOR_XFAIL_CHECKS.get(theirs, {})
 
 
+def parametrize_with_checks(estimators, **options):
+    """Parametrize a test as scikit-learn does, but make the text of an estimator only once.
+
+    scikit-learn makes it for each check, which took an eighth of the collection of all tests.
+    """
+    mark = estimator_checks.parametrize_with_checks(estimators, **options).mark
+    ids = functools.cache(mark.kwargs["ids"])
+    return pytest.mark.parametrize(*mark.args, **{**mark.kwargs, "ids": ids})
+
+
 # The first of each kind are quick tests; the others check the same code with other estimators.
 PLAIN = [search for search in instances() if type(search).__name__ == "RandomizedSearchCV"][:1]
 STEPWISE = list(stepwise_searches())[:1]
@@ -68,18 +80,14 @@ EXHAUSTIVE = [search for search in instances() if repr(search) not in {repr(PLAI
 # They warn of what their data is meant to provoke. Some of what scikit-learn expects to fail passes
 # for its own searches, too.
 @pytest.mark.filterwarnings("ignore")
-@estimator_checks.parametrize_with_checks(
-    PLAIN + STEPWISE, expected_failed_checks=known_failures, xfail_strict=False
-)
+@parametrize_with_checks(PLAIN + STEPWISE, expected_failed_checks=known_failures, xfail_strict=False)
 def test_a_search_is_an_estimator(estimator, check):
     check(estimator)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@estimator_checks.parametrize_with_checks(
-    EXHAUSTIVE, expected_failed_checks=known_failures, xfail_strict=False
-)
+@parametrize_with_checks(EXHAUSTIVE, expected_failed_checks=known_failures, xfail_strict=False)
 def test_other_searches_are_estimators(estimator, check):
     check(estimator)
 
@@ -102,13 +110,13 @@ INCREMENTAL = list(incremental_searches())
 
 
 @pytest.mark.filterwarnings("ignore")
-@estimator_checks.parametrize_with_checks(INCREMENTAL[:1])
+@parametrize_with_checks(INCREMENTAL[:1])
 def test_an_incremental_search_is_an_estimator(estimator, check):
     check(estimator)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@estimator_checks.parametrize_with_checks(INCREMENTAL[1:])
+@parametrize_with_checks(INCREMENTAL[1:])
 def test_other_incremental_searches_are_estimators(estimator, check):
     check(estimator)

@@ -68,7 +68,7 @@ SINGLE = [
     ("dasktune.placement", "WorkerCapacity"),
 ]
 
-#: Classes that users only hand on: here from `load_projection` to a figure.
+#: Classes that users only pass on: here from `load_projection` to a figure.
 OPAQUE = {"ExperimentProjection"}
 
 #: Defaults that look the same in every version of Python.
@@ -236,7 +236,7 @@ def test_the_list_has_methods_fields_and_constants(now: list[str]) -> None:
 def test_every_public_name_stands_in_the_api_documentation(package: str) -> None:
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^   (?:\w+\.)*(\w+)$", page, re.MULTILINE))
-    # What autosummary cannot show, such as a union, is told of in a sentence.
+    # What autosummary cannot show, such as a union, is named in a sentence.
     named = set(re.findall(r"`(\w+)`", page))
     names = set(import_module(package).__all__) - {"__version__"} - INTERNAL
     assert sorted(names - listed - named) == []

@@ -14,8 +14,10 @@ from benchmarks.reproduce import median, quantised
 from benchmarks.reproduce.curves import NAMES, load, load_configs, load_curves, set_names, set_path
 from benchmarks.reproduce.recipes import EPOCHS, FAMILIES, SEALED_SEED, SEEDS, SETS
 from benchmarks.reproduce.training import Networks
-from benchmarks.search_quality import full_trainings
+from benchmarks.search_quality import full_trainings, peers
+from benchmarks.search_quality.pool import Pool
 from dasktune.errors import ConfigError
+from dasktune.space import choice, uniform
 from dasktune.testing import simulate
 from dasktune.testing.problems import PROBLEMS
 
@@ -214,6 +216,19 @@ def test_the_benchmarks_of_methods_use_open_sets_that_exist() -> None:
     known = {*set_names(), *PROBLEMS}
     assert {*median.SETS, *full_trainings.PROBLEM_NAMES} == known
     assert {*median.SETS} == {*set_names(), "crossing"}
+
+
+def test_a_pool_gives_the_nearest_configuration_that_is_left() -> None:
+    configs = [{"x": 0.1, "kind": "a"}, {"x": 0.2, "kind": "b"}, {"x": 0.9, "kind": "a"}]
+    pool = Pool({"x": uniform(0, 1), "kind": choice(["a", "b"])}, configs)
+    # Another category is as far as the whole range of a number.
+    assert [pool.take({"x": 0.2, "kind": "a"}) for _ in configs] == [0, 2, 1]
+    assert pool.is_empty
+
+
+def test_peers_and_dasktune_search_under_names_of_their_own() -> None:
+    assert not {*peers.OURS} & {*peers.PEERS}
+    assert peers.MOMENTS == full_trainings.MOMENTS
 
 
 def test_an_unknown_set_is_named_and_the_first_tables_have_no_seal() -> None:

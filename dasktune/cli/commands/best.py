@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from dasktune.cli.arguments import add_experiment, add_format, add_storage_options, storage_of
+from dasktune.cli.arguments import add_experiment, add_format, add_goal, add_storage_options, storage_of
 from dasktune.cli.experiment_overview import Overview, read_experiment
 from dasktune.cli.history import MetricHistory
 from dasktune.cli.output import write, write_json
@@ -24,16 +24,7 @@ _SCOPES: Final = ("last", "all", "avg", "last-5-avg", "last-10-avg")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""
     add_experiment(parser)
-    parser.add_argument(
-        "--metric",
-        metavar="NAME",
-        help="the metric to compare (default: the one that the experiment optimises)",
-    )
-    parser.add_argument(
-        "--mode",
-        choices=("min", "max"),
-        help="whether the lowest or the highest value is best (default: the experiment's mode)",
-    )
+    add_goal(parser)
     parser.add_argument(
         "--scope",
         choices=_SCOPES,

@@ -9,12 +9,9 @@ from typing import Final
 from dasktune.cli.arguments import add_experiment, add_storage_options, storage_of
 from dasktune.cli.experiment_overview import find_trial, read_experiment
 from dasktune.cli.output import write
-from dasktune.config import RunConfig
-from dasktune.errors import ConfigError, StorageError, check
-from dasktune.storage.experiment.tuner_json import TunerFile
-from dasktune.storage.fs.redaction import reading
+from dasktune.dashboard.model.trial_output import log_files_of, read_log
+from dasktune.errors import ConfigError, check
 from dasktune.storage.fs.storage import Storage
-from dasktune.text.formatting import printable_lines
 from dasktune.trainable.ranks import log_files_of_rank
 
 __all__ = ["add_arguments", "run"]
@@ -50,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     names = dict.fromkeys(
         name for stream, name in zip(_STREAMS, files, strict=True) if arguments.stream in ("both", stream)
     )
-    texts = {name: _text(storage, f"trials/{trial.folder}/{name}", tail) for name in names}
+    texts = {name: read_log(storage, f"trials/{trial.folder}/{name}", lines=tail).text for name in names}
     if len(texts) == 1:
         write(*texts.values())
     else:
@@ -65,25 +62,10 @@ def _sections(texts: dict[str, str]) -> Iterator[str]:
 
 def _log_files(storage: Storage) -> tuple[str, str]:
     """Return the names of the files of each trial."""
-    try:
-        entry = TunerFile.read(storage).entries.get("run_config.log_to_file", {})
-    except StorageError:  # the driver died before it wrote the file
-        entry = {}
-    given = entry.get("value", False)
-    files = RunConfig(log_to_file=tuple(given) if isinstance(given, list) else given).log_files
+    files = log_files_of(storage)
     if files is None:
         raise ConfigError(
             "log_to_file must be set for an experiment whose output is to be kept, got False. "
             "Write RunConfig(log_to_file=True)."
         )
     return files
-
-
-def _text(storage: Storage, name: str, tail: int | None) -> str:
-    with reading(name, storage):
-        try:
-            content = storage.read_bytes(name)
-        except FileNotFoundError:  # nothing has been printed yet
-            return ""
-    lines = printable_lines(content.decode("utf-8", "replace")).rstrip().splitlines()
-    return "\n".join(lines if tail is None else lines[-tail:])

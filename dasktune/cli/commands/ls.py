@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dasktune.cli.arguments import add_address, add_format, add_storage_options, storage_options
-from dasktune.cli.experiment_overview import Overview, experiments_below, read_experiment
+from dasktune.cli.experiment_overview import Overview, read_experiment
 from dasktune.cli.output import terminal_width, write, write_csv, write_json
 from dasktune.config import DEFAULT_STORAGE_PATH
 from dasktune.errors import TuneError, check
 from dasktune.placement import amounts_text
+from dasktune.storage.experiment.experiments_below import experiments_below
 from dasktune.storage.fs.storage import Storage
 from dasktune.text.formatting import format_counts, format_duration, format_value, one_line
 from dasktune.text.text_table import table_text

@@ -152,19 +152,26 @@ def _setting(entry: Mapping[str, Any]) -> Any:
 
 
 def _what_next(overview: Overview) -> str:
-    trainable = one_line(overview.spec.get("trainable") or "trainable")
-    path, code = one_line(overview.storage), f"SCRIPT_OR_MODULE:{trainable}"
+    path = one_line(overview.storage)
     if overview.state == "live":
         return "The experiment is running. Ctrl-C in its process ends it and keeps its results."
     failed = overview.projection.counts["ERROR"]
     if overview.state == "finished" and not failed:
         return "The experiment is finished."
-    again = " --errored restart" if overview.state == "finished" else ""
+    again = overview.state == "finished"
+    code = overview.spec.get("code")
+    where, _, name = one_line(code).rpartition(":") if isinstance(code, str) else ("", "", "")
+    if not where:
+        # A notebook has defined it, or it is bound to parameters: only its program can name it.
+        name = one_line(overview.spec.get("trainable") or "")
+        name = name if name.isidentifier() and name != "lambda" else "trainable"
     flag = ", restart_errored=True" if again else ""
-    return (
-        f"Resume  dasktune resume {shlex.quote(path)} {shlex.quote(code)}{again}\n"
-        f"or      Tuner.restore({path!r}, {trainable}{flag}).fit()"
-    )
+    call = f"dasktune.Tuner.restore({path!r}, {name}{flag}).fit()"
+    if not where:
+        return f"Resume  {call}\n        in the program or notebook that defines {name}"
+    command = " ".join(map(shlex.quote, ("dasktune", "resume", path, f"{where}:{name}")))
+    command += " --errored restart" if again else ""
+    return f"Resume  {command}\nor      {call} in {where}"
 
 
 def _indented(text: str) -> str:
@@ -178,6 +185,7 @@ def _facts(overview: Overview) -> dict[str, Any]:
         "path": str(overview.storage),
         "state": overview.state,
         "trainable": overview.spec.get("trainable"),
+        "code": overview.spec.get("code"),
         "dasktune": overview.spec.get("dasktune"),
         "metric": projection.metrics,
         "mode": projection.modes,

@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from dasktune.cli.arguments import add_experiment, add_format, add_storage_options, pairs, storage_of
+from dasktune.cli.arguments import (
+    add_experiment,
+    add_format,
+    add_goal,
+    add_storage_options,
+    pairs,
+    storage_of,
+)
 from dasktune.cli.output import terminal_width, write, write_csv, write_json
 from dasktune.forecast.contenders import Contender
 from dasktune.tuner.scheduler_forecast import whatif
@@ -68,16 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         help="recommend only what keeps the best trial with this probability (default: %(default)s)",
     )
-    parser.add_argument(
-        "--metric",
-        metavar="NAME",
-        help="the metric to compare (default: the one that the experiment optimises)",
-    )
-    parser.add_argument(
-        "--mode",
-        choices=("min", "max"),
-        help="whether the lowest or the highest value is best (default: the experiment's mode)",
-    )
+    add_goal(parser)
     parser.add_argument(
         "--ignore-searcher",
         action="store_true",

@@ -32,7 +32,7 @@ from dasktune.storage.fs.probe import probe
 from dasktune.storage.fs.scratch_files import scratch_name
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.data.shared_objects import loads_with
-from dasktune.trial.resources import WELL_KNOWN, PlacementGroupFactory
+from dasktune.trial.resources import WELL_KNOWN, PlacementGroupFactory, least_request
 from dasktune.version import __version__
 
 __all__ = [
@@ -169,7 +169,7 @@ def check_request(ledger: Ledger, resources: PlacementGroupFactory, advice: str 
     ledger : Ledger
         The workers. Without any, nothing is checked.
     resources : PlacementGroupFactory
-        The request of the largest trial.
+        The request of the largest trial. Of an elastic one the fewest bundles are enough.
     advice : str, default=""
         The trainable's advice, which is added to the error.
 
@@ -178,6 +178,7 @@ def check_request(ledger: Ledger, resources: PlacementGroupFactory, advice: str 
     PreflightError
         If the workers could not hold the request.
     """
+    resources = least_request(resources)
     if ledger.workers and not ledger.fits_when_idle(resources):
         raise PreflightError(
             "resources must be at most what the workers have, got a request that they can never "

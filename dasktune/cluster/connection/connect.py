@@ -63,7 +63,7 @@ _FORMS: Final = (
     "the path of a scheduler file, or None"
 )
 
-#: Dask waits for a scheduler that may be starting, and then tells of the time only.
+#: Dask waits for a scheduler that may be starting, and then names only the time.
 _REFUSED: Final = "connection refused: no program listens at this port"
 
 #: Where the address of a scheduler is found.

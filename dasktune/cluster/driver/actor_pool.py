@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 #: all others.
 _MAX_OPENING = 32
 
-
-#: Seconds that a lease that overtakes tasks may wait until one of these tasks has ended.
+#: Seconds that a lease that overtakes tasks may wait until one of these tasks has ended, while it
+#: keeps no room idle.
 _LONGEST_TASK = 3600.0
 
 
@@ -160,7 +160,9 @@ class ActorPool:
         """Whether an actor can run a trial at once."""
         return actor.is_open and (actor.lease is not None or not self._leases)
 
-    async def make_ready(self, actor: ActorHandle, placement: Placement, *, overtakes: bool = False) -> None:
+    async def make_ready(
+        self, actor: ActorHandle, placement: Placement, *, patience_s: float | None = None
+    ) -> None:
         """Acquire the leases on all workers, send the large objects, and create the actor.
 
         The actor may be closed at each ``await``; see :meth:`ActorHandle.close`.
@@ -171,8 +173,9 @@ class ActorPool:
             The actor.
         placement : Placement
             Where it goes.
-        overtakes : bool, default=False
-            Whether the leases overtake tasks of other programs, and so wait until one has ended.
+        patience_s : float, optional
+            Given if the leases overtake tasks of other programs, and so wait until some have ended:
+            the seconds for which they may keep room idle meanwhile.
 
         Raises
         ------
@@ -196,11 +199,12 @@ class ActorPool:
                 # Another start has missed the longest deadline while this one waited for its turn.
                 raise WorkerSlow(f"{actor.address} could not start the trial before", pause_s)
             try:
-                await self._prepare(actor, placement, attempt.factor, overtakes=overtakes)
+                await self._prepare(actor, placement, attempt.factor, patience_s)
             except LeaseFailed as failure:
                 # It is retried without a charge in any case: whether another client holds the
                 # resources or the worker is slow is not known.
-                if failure.timed_out:
+                # A worker whose tasks have not ended is not slow.
+                if failure.timed_out and patience_s is None:
                     self._pacer.on_missed(attempt, failure.address, pauses=False)
                 raise
             except (BroadcastFailed, ActorCallFailed) as failure:
@@ -211,11 +215,11 @@ class ActorPool:
             self._pacer.on_started(attempt)
 
     async def _prepare(
-        self, actor: ActorHandle, placement: Placement, factor: float, *, overtakes: bool
+        self, actor: ActorHandle, placement: Placement, factor: float, patience_s: float | None
     ) -> None:
         """Acquire the leases, send the objects, and create the actor, each with its deadline."""
         if self._leases and actor.lease is None:
-            await self._acquire_leases(actor, placement, overtakes=overtakes)
+            await self._acquire_leases(actor, placement, patience_s)
         actor.check_not_closed()
         for address in placement.addresses if self._distributed else (actor.address,):
             await self._objects.ensure_on(address, factor)
@@ -272,7 +276,9 @@ class ActorPool:
         if lease is not None:
             lease.grant(devices)
 
-    async def _acquire_leases(self, actor: ActorHandle, placement: Placement, *, overtakes: bool) -> None:
+    async def _acquire_leases(
+        self, actor: ActorHandle, placement: Placement, patience_s: float | None
+    ) -> None:
         """Acquire all of a placement's leases or none."""
         leases = [
             ResourceLease(
@@ -282,9 +288,6 @@ class ActorPool:
                 placement.claim_on(address),
                 home=actor.address,
                 priority=self.priority,
-                timeout_s=_LONGEST_TASK
-                if overtakes
-                else self._pacer.factor(address) * self._limits.lease_timeout,
             )
             # Sorted, so that every driver acquires leases in the same order. Otherwise two drivers
             # could each hold a lease that the other driver waits for.
@@ -293,10 +296,23 @@ class ActorPool:
         actor.lease = next(lease for lease in leases if lease.address == actor.address)
         actor.helper_leases = [lease for lease in leases if lease is not actor.lease]
         self._pending_leases.update((lease.key, lease) for lease in leases)
+        idle_since: float | None = None
+        loop = asyncio.get_running_loop()
         try:
             for lease in leases:
                 actor.check_not_closed()
-                await lease.acquire(self._plugin, self._name)
+                if patience_s is None:
+                    timeout_s = self._pacer.factor(lease.address) * self._limits.lease_timeout
+                else:
+                    # A worker starts the waiting task with the highest priority first. While the
+                    # lease waits for several tasks, none of those behind it uses what is free.
+                    if idle_since is None and max(lease.claim.resources.values(), default=0) > 1:
+                        idle_since = loop.time()
+                    left = None if idle_since is None else idle_since + patience_s - loop.time()
+                    timeout_s = _LONGEST_TASK if left is None else left
+                await lease.acquire(self._plugin, self._name, timeout_s=timeout_s)
+                # From now on this worker waits for the others.
+                idle_since = loop.time() if idle_since is None else idle_since
         except LeaseUnsupported as error:
             if self._leases:
                 self._leases = False

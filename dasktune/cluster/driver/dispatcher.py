@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -25,10 +26,11 @@ from distributed import Client
 from dasktune.cluster.connection.portable_plugin import PortablePlugin
 from dasktune.cluster.data.broadcast import BroadcastFailed, ObjectBroadcast
 from dasktune.cluster.data.memory_checkpoints import CheckpointGone, MemoryCheckpoints
-from dasktune.cluster.driver.actor_handle import ActorCallFailed
+from dasktune.cluster.driver.actor_handle import ActorCallFailed, ActorHandle
 from dasktune.cluster.driver.actor_pool import ActorPool, PoolLimits, WorkerSlow
 from dasktune.cluster.driver.checkpoint_relay import CheckpointRelay
 from dasktune.cluster.driver.prefetch import PrefetchDepth
+from dasktune.cluster.driver.task_queues import TaskQueues
 from dasktune.cluster.driver.trial_run import Reservation, TrialRun
 from dasktune.cluster.driver.worker_link import LinkCallbacks, WorkerLink, WorkerLost
 from dasktune.cluster.membership.ping import wait_unless_hung
@@ -43,9 +45,16 @@ from dasktune.cluster.protocol.wire_messages import (
 )
 from dasktune.cluster.resources.resource_lease import LeaseFailed
 from dasktune.cluster.worker import experiment_plugin as plugin_module
-from dasktune.cluster.worker.experiment_plugin import ExperimentPlugin
+from dasktune.cluster.worker.experiment_plugin import ExperimentPlugin, process_group
 from dasktune.text.formatting import one_line
-from dasktune.trainable.reporting.trial_messages import Answer, Committed, Returned, StopAnswer, Unrestored
+from dasktune.trainable.reporting.trial_messages import (
+    Answer,
+    Committed,
+    NoticeAnswer,
+    Returned,
+    StopAnswer,
+    Unrestored,
+)
 from dasktune.trial.events import (
     ExecutorEvent,
     StartFailed,
@@ -197,9 +206,15 @@ class TrialDispatcher:
         on_notice: Callable[[str, float], None],
     ) -> None:
         self.prefetch = PrefetchDepth()
+        self.task_queues = TaskQueues()
         self._client = client
         self._settings = settings
-        self._plugin = ExperimentPlugin(plugin_name(settings.name, client.id), payload.blob)
+        self._plugin = ExperimentPlugin(
+            plugin_name(settings.name, client.id),
+            payload.blob,
+            terminal=process_group(),
+            driver=os.getpid(),
+        )
         self._objects = ObjectBroadcast(
             client,
             payload,
@@ -292,7 +307,7 @@ class TrialDispatcher:
             reservation.actor = self._pool.acquire(reservation.placement)
             reservation.ready = self._pool.is_ready(reservation.actor)
             if not reservation.ready:
-                self._spawn(self._make_ready(reservation, link))
+                self._spawn(self._make_ready(reservation, reservation.actor, link))
         if run.starts_from_memory:
             run.fetching = True
             self._spawn(self._fetch_checkpoint(run, link))
@@ -307,6 +322,16 @@ class TrialDispatcher:
         link = self._links.get(run.address)
         if link is not None and run.key in link.runs:
             link.answer(run, answer, at_once=at_once, is_patient=is_patient)
+
+    def grow(self, run: TrialRun, reason: str) -> None:
+        """Let a run leave with its next checkpoint, however late that comes."""
+        link = self._links.get(run.address)
+        # A run with an order leaves already.
+        if link is not None and run.key in link.runs and run.order is None:
+            run.grows = reason
+            # No other run is queued behind it.
+            run.not_reusable = True
+            link.answer(run, NoticeAnswer(seconds=inf, reason=reason))
 
     def set_priority(self, priority: float) -> None:
         """Change Dask's priority of the tasks that are submitted from now on."""
@@ -457,32 +482,45 @@ class TrialDispatcher:
         scaled = _SECONDS_PER_WORKER * len(self._links)
         return min(max(_POLL_INTERVAL, scaled), longest), min(scaled, longest)
 
-    async def _make_ready(self, reservation: Reservation, link: WorkerLink) -> None:
-        actor = reservation.actor
-        assert actor is not None
+    async def _make_ready(self, reservation: Reservation, actor: ActorHandle, link: WorkerLink) -> None:
+        # The task begins a pass of the loop after it was created, so its run may have ended before.
+        # It may also end while this waits. Its end closes the actor, and the reservation may then
+        # have another one, which has a task of its own.
+        if reservation.actor is not actor:
+            return
+        patience_s = self.task_queues.patience_s if reservation.overtakes else None
         try:
-            await link.unless_lost(
-                self._pool.make_ready(actor, reservation.placement, overtakes=reservation.overtakes)
-            )
+            await link.unless_lost(self._pool.make_ready(actor, reservation.placement, patience_s=patience_s))
         except (LeaseFailed, BroadcastFailed, ActorCallFailed, WorkerSlow) as failure:
-            if isinstance(failure, LeaseFailed):
-                reservation.blamed, reservation.contended = failure.address, failure.contended
-            # A dead worker is marked lost, which is caught below. So this worker is alive.
-            is_slow = isinstance(failure, WorkerSlow)
-            if isinstance(failure, WorkerSlow):
-                reservation.pause_s = failure.pause_s
-            # Ending the first run also returns the runs queued behind it. No run is left if the
-            # loss of another worker has released the reservation meanwhile.
-            for run in [run for run in link.runs.values() if run.reservation is reservation][:1]:
-                link.refuse(run, str(failure), charged=not (reservation.contended or is_slow))
+            if isinstance(failure, LeaseFailed) and failure.timed_out and patience_s is not None:
+                self.task_queues.on_given_up(patience_s, asyncio.get_running_loop().time())
+            if reservation.actor is actor:
+                self._refuse(reservation, link, failure)
         except WorkerLost:
             # The link ends the runs, and the end of the last one closes the actor.
             pass
         else:
-            reservation.ready = True
-            for run in link.runs.values():
-                if run.reservation is reservation:
-                    self._assign_if_ready(run, link)
+            if reservation.actor is actor:
+                self._assign_all(reservation, link)
+
+    def _refuse(self, reservation: Reservation, link: WorkerLink, failure: Exception) -> None:
+        """End the runs of a reservation whose actor could not be made ready."""
+        if isinstance(failure, LeaseFailed):
+            reservation.blamed, reservation.contended = failure.address, failure.contended
+        # A dead worker is marked lost. So this worker is alive.
+        is_slow = isinstance(failure, WorkerSlow)
+        if isinstance(failure, WorkerSlow):
+            reservation.pause_s = failure.pause_s
+        # Ending the first run also returns the runs queued behind it.
+        for run in [run for run in link.runs.values() if run.reservation is reservation][:1]:
+            link.refuse(run, str(failure), charged=not (reservation.contended or is_slow))
+
+    def _assign_all(self, reservation: Reservation, link: WorkerLink) -> None:
+        """Assign the runs of a reservation whose actor is ready."""
+        reservation.ready = True
+        for run in link.runs.values():
+            if run.reservation is reservation:
+                self._assign_if_ready(run, link)
 
     async def _fetch_checkpoint(self, run: TrialRun, link: WorkerLink) -> None:
         """Move the checkpoint in memory that a run starts from to its worker."""

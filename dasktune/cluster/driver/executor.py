@@ -32,7 +32,6 @@ from dasktune.cluster.connection.connect import Connection
 from dasktune.cluster.connection.loop_calls import LoopCallQueue
 from dasktune.cluster.driver.dispatcher import DispatcherSettings, TrialDispatcher
 from dasktune.cluster.driver.reservations import Reservations
-from dasktune.cluster.driver.task_queues import TaskQueues
 from dasktune.cluster.driver.trial_run import TrialRun
 from dasktune.cluster.driver.yielding import YieldChooser
 from dasktune.cluster.membership.ping import Pinger
@@ -70,7 +69,7 @@ from dasktune.trial.events import (
     ShareExceeded,
     StartFailed,
 )
-from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.resources import ElasticPlacement, PlacementGroupFactory
 
 __all__ = ["DaskTrialExecutor", "NoTrialStartsError"]
 
@@ -174,7 +173,6 @@ class DaskTrialExecutor:
         self._dispatcher = self._new_dispatcher(payload)
         self._share = self._new_share()
         self._yielding = YieldChooser(settings.yields_after, can_save=settings.can_save)
-        self._task_queues = TaskQueues()
         self._pinger = Pinger(connection.client)
         self._monitor = self._new_monitor(scheduler_wait)
         self._monitor_task: asyncio.Task[None] | None = None
@@ -241,6 +239,11 @@ class DaskTrialExecutor:
             self._reservations.with_ledger(partial(self._check_shortage, request, time.monotonic()))
         return fits
 
+    def has_room_instead(self, trial_id: str, request: PlacementGroupFactory) -> bool:
+        """Whether a request would fit if a running trial released its resources."""
+        run = self._running.get(trial_id)
+        return run is not None and self._reservations.has_room_instead(run, request)
+
     def worker_resources(self) -> Mapping[str, Mapping[str, float]]:
         """Return the resources of the workers as last reported."""
         return self._offers
@@ -289,6 +292,12 @@ class DaskTrialExecutor:
         run = self._running.get(action.trial_id)
         if run is not None and run.incarnation == action.incarnation:
             self._reservations.admit_others(run)
+
+    def grow_trial(self, action: actions.GrowTrial) -> None:
+        """Let a trial leave with its next checkpoint, to start again with all its ranks."""
+        run = self._running.get(action.trial_id)
+        if run is not None and run.incarnation == action.incarnation:
+            self._loop_calls.call_soon(self._dispatcher.grow, run, action.reason)
 
     def pause_trial(self, action: actions.LeaveWorker) -> None:
         """End a trial's run, to resume it later, or at once with other resources."""
@@ -492,7 +501,7 @@ class DaskTrialExecutor:
         now = asyncio.get_running_loop().time()
         allowed = self._admit(workers)
         admitted = self._reservations.with_ledger(
-            lambda ledger, _: self._task_queues.limit(allowed, request, ledger, now)
+            lambda ledger, _: self._dispatcher.task_queues.limit(allowed, request, ledger, now)
         )
         self._dispatcher.memory.update_workers(admitted)
         for address in self._reservations.update(admitted):
@@ -573,6 +582,10 @@ class DaskTrialExecutor:
 
     def _waiting_trials(self, ledger: Ledger, _: int) -> WaitingTrials:
         request, count = self._waiting
+        if isinstance(request, ElasticPlacement):
+            # A plan for more ranks than all workers can hold would keep no room for the trial.
+            sizes = map(request.resized, request.sizes)
+            request = next(filter(ledger.fits_when_idle, sizes), request)
         kinds = {"memory", *(kind for worker in ledger.workers.values() for kind in worker.resources)}
         return WaitingTrials(request=request, number=count, kinds=kinds, closed=ledger.closed_for(request))
 
@@ -619,6 +632,8 @@ class DaskTrialExecutor:
         return is_free
 
     def _on_failure(self, run: TrialRun, charged: bool) -> None:
+        if run.grows and not (charged or run.reservation.blamed):
+            return  # It has left to use the same workers again.
         address = run.reservation.blamed or run.address
         usual = self._settings.avoid_time if charged else _AVOID_BRIEFLY
         seconds = run.reservation.pause_s or usual

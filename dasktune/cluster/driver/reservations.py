@@ -50,6 +50,14 @@ class Reservations:
                 self._disregard_abandoned()
             return self._ledger.fits(request, now=time.monotonic())
 
+    def has_room_instead(self, run: TrialRun, request: PlacementGroupFactory) -> bool:
+        """Whether a request would fit if a run freed its reservation; False if others use it."""
+        reservation = run.reservation
+        with self._lock:
+            if len(reservation.runs) != 1 or reservation.resources.exclusive:
+                return False
+            return self._ledger.fits_instead(reservation.placement, request, now=time.monotonic())
+
     def can_prefetch(self, request: PlacementGroupFactory, depth: int) -> bool:
         """Whether some reservation with this request has fewer than `depth` runs."""
         with self._lock:

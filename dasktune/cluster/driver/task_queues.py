@@ -12,12 +12,19 @@ there, its lease ends with the trial, and the next trial overtakes tasks only af
 neither the tasks nor the experiment starve, however many of both there are and however short they
 are. That holds for tasks whose own priority is not higher than the experiment's; others are not
 overtaken. Shares are not promised: the scheduler does not know which of a worker's tasks run.
+
+A trial on several workers, or one that requests more than one CPU, waits until several tasks have
+ended. Meanwhile nothing uses the room of those that have ended first. The trial may keep room idle
+like that for 15 s. Then its leases are released, and for three times as long no such trial
+overtakes tasks. Each further attempt may last twice as long as the one before, up to eight minutes.
+So a worker is idle for at most a quarter of the time, and a trial starts beside longer tasks, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 from typing import Final
 
 from dasktune.placement import Ledger, WorkerCapacity
@@ -27,6 +34,13 @@ __all__ = ["TaskQueues"]
 
 #: Seconds for which an experiment waits for a worker before a trial overtakes tasks there.
 _PAUSE: Final = 2.0
+
+#: Seconds for which leases that overtake tasks may keep room idle: at first, and at most.
+_FIRST_PATIENCE: Final = 15.0
+_LONGEST_PATIENCE: Final = 480.0
+
+#: For how many times as long no trial keeps room idle after an attempt that has failed.
+_REST: Final = 3
 
 _EPSILON: Final = 1e-6
 
@@ -44,6 +58,23 @@ class TaskQueues:
         self._pause_s = pause_s
         #: Since when the experiment has waited and had no trial on each worker whose tasks wait.
         self._since: dict[str, float] = {}
+        #: Seconds for which the leases of the next trial may keep room idle.
+        self.patience_s = _FIRST_PATIENCE
+        #: Until when no trial overtakes tasks that would keep room idle.
+        self._rests_until = -inf
+
+    def on_given_up(self, patience_s: float, now: float) -> None:
+        """Handle that a trial has kept room idle for as long as it may, and has not started.
+
+        Parameters
+        ----------
+        patience_s : float
+            The seconds that it had. If several trials had them at the same time, they count once.
+        now : float
+            The time in seconds.
+        """
+        self._rests_until = now + _REST * patience_s
+        self.patience_s = min(2 * patience_s, _LONGEST_PATIENCE)
 
     def limit(
         self,
@@ -71,6 +102,11 @@ class TaskQueues:
             if worker.overtakable and request is not None and not ledger.is_used(address)
         }
         self._since = {address: self._since.get(address, now) for address in sorted(waiting)}
+        if not any(worker.overtakable for worker in workers.values()):
+            # The next tasks that wait may be shorter.
+            self.patience_s, self._rests_until = _FIRST_PATIENCE, -inf
+        if request is not None and now < self._rests_until and _keeps_room_idle(request):
+            request = None
         return {
             address: worker
             if not worker.overtakable
@@ -82,6 +118,14 @@ class TaskQueues:
             )
             for address, worker in workers.items()
         }
+
+
+def _keeps_room_idle(request: PlacementGroupFactory) -> bool:
+    """Whether a trial may have to wait for the ends of several tasks."""
+    bundles = [bundle for bundle in request.bundles if bundle]
+    # Tasks request no memory of Dask.
+    amounts = (v for bundle in bundles for kind, v in bundle.items() if kind != "memory")
+    return len(bundles) > 1 or any(amount > 1 for amount in amounts)
 
 
 def _for_one_trial(worker: WorkerCapacity, request: PlacementGroupFactory) -> dict[str, float]:

@@ -149,6 +149,8 @@ class TrialRun:
     withdrawn: bool = False
     #: Why the run leaves its worker: one of its workers was given notice. Empty without a notice.
     notice: str = ""
+    #: Why the run leaves its workers with its next checkpoint, to continue with more ranks.
+    grows: str = ""
     #: When to escalate the stop if user code has not obeyed it, on the loop's clock.
     escalate_at: float = 0.0
     #: Seconds between two steps of that.
@@ -302,4 +304,6 @@ def _reason_to_leave(run: TrialRun) -> str:
         return "the experiment was interrupted"
     if run.notice:
         return f"{run.address} stopped the trial after a notice: {run.notice}"
+    if run.grows:
+        return f"it has left to start again: {run.grows}"
     return f"{run.address} stopped the trial, as it retires or lost contact to its driver"

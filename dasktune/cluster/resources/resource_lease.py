@@ -121,8 +121,6 @@ class ResourceLease:
         The address of the actor's worker.
     priority : float, default=0
         Dask's priority of the task.
-    timeout_s : float
-        Seconds that the worker may take to grant the lease.
     """
 
     def __init__(
@@ -134,7 +132,6 @@ class ResourceLease:
         *,
         home: str,
         priority: float = 0,
-        timeout_s: float,
     ) -> None:
         self.key = f"{actor}-lease-{uuid4().hex}"
         self.address = address
@@ -145,7 +142,6 @@ class ResourceLease:
         self._actor = actor
         self._home = home
         self._priority = priority
-        self._timeout_s = timeout_s
         self._future: Any = None
         self._granted = asyncio.Event()
 
@@ -159,7 +155,7 @@ class ResourceLease:
         self.devices = tuple(map(tuple, devices))
         self._granted.set()
 
-    async def acquire(self, plugin: str, topic: str) -> None:
+    async def acquire(self, plugin: str, topic: str, *, timeout_s: float) -> None:
         """Request the resources and wait until the worker holds them.
 
         Parameters
@@ -168,6 +164,8 @@ class ResourceLease:
             Name of the experiment's worker plugin.
         topic : str
             The topic on which the worker reports the grant.
+        timeout_s : float
+            Seconds that the worker may take to grant the lease.
 
         Raises
         ------
@@ -197,9 +195,9 @@ class ResourceLease:
         granted = asyncio.ensure_future(self._granted.wait())
         ended = asyncio.ensure_future(result_of(self._future))
         try:
-            await asyncio.wait((granted, ended), timeout=self._timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((granted, ended), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if not self._granted.is_set():
-                raise self._failure(ended)
+                raise self._failure(ended, timeout_s)
         finally:
             granted.cancel()
             ended.cancel()
@@ -216,10 +214,10 @@ class ResourceLease:
             # A scheduler that was lost or restarted no longer has the lease.
             logger.info("the lease %s could not be released: %r", self.key, error)
 
-    def _failure(self, ended: asyncio.Future[Any]) -> Exception:
+    def _failure(self, ended: asyncio.Future[Any], timeout_s: float) -> Exception:
         asked = f"{self.address} did not grant {dict(self.claim.resources)}"
         if not ended.done():
-            reason = f"{asked} within {self._timeout_s:.0f} s"
+            reason = f"{asked} within {timeout_s:.0f} s"
             return LeaseFailed(reason, self.address, contended=True, timed_out=True)
         error = None if ended.cancelled() else ended.exception()
         if isinstance(error, LeaseUnsupported):

@@ -66,32 +66,10 @@ _SHARE: Final = 0.05
 _LONGEST_PAUSE: Final = 60.0
 #: Seconds between the first two attempts to reach a lost scheduler, and between any two at most.
 _RETRY: Final = (0.5, 30.0)
-#: Seconds that showing the experiment's end may take. The user waits for the results meanwhile.
+#: Maximum seconds to report the experiment's end to the scheduler, and to draw the last state while
+#: a browser shows the page. The user waits for the results meanwhile.
 _END_DEADLINE: Final = 1.0
-
-
-class _Clock:
-    """A clock that stops while a page is made.
-
-    By this clock the live experiment measures how slow a figure is, and redraws slow figures less
-    often. The publisher already makes the whole page less often if it takes much CPU time. With
-    both limits the page would hardly change on a busy machine.
-    """
-
-    def __init__(self) -> None:
-        self._stopped: float | None = None
-
-    def __call__(self) -> float:
-        return time.monotonic() if self._stopped is None else self._stopped
-
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """Stop the clock inside the ``with`` block."""
-        self._stopped = time.monotonic()
-        try:
-            yield
-        finally:
-            self._stopped = None
+_DRAW_DEADLINE: Final = 5.0
 
 
 class _Forgotten(Exception):
@@ -134,7 +112,6 @@ class PagePublisher:
         #: The experiment as read from its journal; None until the page has had a viewer.
         self._live: LiveExperiment | None = None
         self._broadcast: Broadcast | None = None
-        self._clock = _Clock()
         #: Seconds of CPU time that the last update took.
         self._cpu_seconds = 0.0
         #: The number of the last change, and whether the scheduler needs a full page first.
@@ -146,11 +123,12 @@ class PagePublisher:
         self._client.loop.add_callback(self._begin)
 
     def close(self) -> None:
-        """Show the experiment's end, and stop; returns after two seconds at most."""
+        """Show the experiment's end, and stop; returns after seven seconds at most."""
         try:
             if self._client.status == "running":
-                # This timeout is for a loop that is busy; `_end_within_deadline` has a shorter one.
-                self._client.sync(self._end_within_deadline, callback_timeout=2 * _END_DEADLINE)
+                # This timeout is for a loop that is busy; `_end` has a shorter one.
+                timeout = 2 * _END_DEADLINE + _DRAW_DEADLINE
+                self._client.sync(self._end, callback_timeout=timeout)
             elif self._task is not None:
                 self._client.loop.add_callback(self._task.cancel)
         except Exception:
@@ -267,8 +245,7 @@ class PagePublisher:
         try:
             if self._live.poll():
                 return True, None
-            with self._clock.stopped():
-                return False, self._broadcast.update(full=self._needs_full_page)
+            return False, self._broadcast.update(full=self._needs_full_page)
         finally:
             self._cpu_seconds = time.thread_time() - began
 
@@ -285,23 +262,28 @@ class PagePublisher:
             return False
         spec = ExperimentStore(self._storage).spec()
         feed = JournalFeed(JournalFollower(self._storage))
-        self._live = LiveExperiment(partial(empty_projection, spec), feed, clock=self._clock)
+        # `_pause` limits the processor time of the whole page. A second limit for each figure would
+        # leave figures out of the update that shows the experiment's end.
+        self._live = LiveExperiment(partial(empty_projection, spec), feed, used=lambda: 0.0)
         self._broadcast = Broadcast(self._live)
         return True
-
-    async def _end_within_deadline(self) -> None:
-        await asyncio.wait_for(self._end(), _END_DEADLINE)
 
     async def _end(self) -> None:
         if self._task is not None:
             self._task.cancel()
-            await asyncio.wait({self._task})
-        if not self._driver:
-            return
-        answer = await self._call("end", hint=self._hint(), complete=False)
+        answer = await asyncio.wait_for(self._report_end(), _END_DEADLINE)
         # If the page had no viewer, it was never made, and making it now would take too long.
-        if self._live is None:
-            return
+        if answer is not None and self._live is not None:
+            limit = _DRAW_DEADLINE if answer["wanted"] else _END_DEADLINE
+            await asyncio.wait_for(self._show_end(answer), limit)
+
+    async def _report_end(self) -> dict[str, Any] | None:
+        """Report the end to the scheduler; return its answer, or None if there is no page."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+        return await self._call("end", hint=self._hint(), complete=False) if self._driver else None
+
+    async def _show_end(self, answer: dict[str, Any]) -> None:
         more, page_update = await self._in_thread(self._next_update)
         while more:
             more, page_update = await self._in_thread(self._next_update)

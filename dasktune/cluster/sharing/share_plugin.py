@@ -1,14 +1,13 @@
 """A plugin of Dask's scheduler that shares the cluster fairly between experiments.
 
-It is pickled by value together with :mod:`dasktune.cluster.sharing.fair_share` and what that
-imports, so it uses only the standard library and Dask: the scheduler may lack dasktune.
+It is pickled by value together with the modules of this package that it imports, so all of them use
+only the standard library and Dask: the scheduler may lack dasktune.
 
-The plugin knows what each experiment holds from Dask's own records, the tasks of its leases. Memory
-is in their annotations, because Dask does not count it; GPUs are in the events in which workers
-report that they have granted a lease. The
-drivers report what they request, with the reading of the workers that they make once a second
-anyway. The answer is what each experiment may hold on each worker. The plugin starts and stops no
-trial. Without it, or with a plugin of another protocol, drivers use whatever is free.
+The plugin knows what each experiment holds from the tasks of its leases, see
+:mod:`dasktune.cluster.sharing.lease_records`. The drivers report what they request, with the
+reading of the workers that they make once a second anyway. The answer is what each experiment may
+hold on each worker. The plugin starts and stops no trial. Without it, or with a plugin of another
+protocol, drivers use whatever is free.
 
 Everything here runs on the scheduler's event loop, without an ``await``. The state is lost with the
 scheduler. The drivers then register the plugin again, and it begins with equal lags.
@@ -22,28 +21,33 @@ the driver would never use what they free.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from math import ceil, inf
+from collections.abc import Callable, Mapping, Set
+from math import inf
 from time import monotonic, perf_counter
 from typing import Any, NamedTuple
 
 import dask
 from distributed import SchedulerPlugin
 
-from dasktune.cluster.sharing.fair_share import (
-    CREDIT,
-    Contender,
-    SharePlan,
-    ShareRequest,
+from dasktune.cluster.sharing.amounts import (
+    EPSILON,
+    add,
     dominant_share,
-    due_shares,
     gpu_amounts,
-    next_lag,
-    plan_shares,
+    sum_of,
     total_amounts,
 )
-from dasktune.placement.devices import gpu_names
-from dasktune.placement.placement import MEMORY, SHARES
+from dasktune.cluster.sharing.due_shares import CREDIT, Contender, ShareRequest, due_shares, next_lag
+from dasktune.cluster.sharing.fair_share import SharePlan, plan_shares
+from dasktune.cluster.sharing.lease_records import (
+    Lease,
+    LeaseRecords,
+    gpu_loads,
+    memory_of,
+    owner_of,
+    worker_gpus,
+)
+from dasktune.cluster.sharing.share_metrics import ShareCollector
 
 __all__ = ["PLUGIN_NAME", "PROTOCOL", "SharePlugin"]
 
@@ -55,9 +59,6 @@ PROTOCOL = 3
 
 #: The plugin's name on the scheduler.
 PLUGIN_NAME = f"dasktune-share-{PROTOCOL}"
-
-#: The key of a worker's GPUs in the scheduler's record, as in `dasktune.cluster.resources.declare`.
-_GPUS = "dasktune-gpus"
 
 #: Seconds after which a new plan is made although nothing has changed, because lags grow.
 _PERIOD = 0.5
@@ -89,9 +90,6 @@ _MOST_LISTED = 20
 
 _LEAST_WEIGHT = 1e-6
 
-#: Smaller amounts are rounding errors of sums of fractions.
-_EPSILON = 1e-6
-
 
 class _Planned(NamedTuple):
     """What a plan means for an experiment.
@@ -107,33 +105,12 @@ class _Planned(NamedTuple):
     def is_news(self, before: _Planned) -> bool:
         """Whether the driver should read the workers at once."""
         grows = any(
-            amount > before.excess.get(address, {}).get(kind, 0.0) + _EPSILON
+            amount > before.excess.get(address, {}).get(kind, 0.0) + EPSILON
             for address, over in self.excess.items()
             for kind, amount in over.items()
         )
         is_new_limit = self.is_limited and not before.is_limited
         return grows or is_new_limit or (bool(self.startable) and self.startable != before.startable)
-
-
-class _Lease(NamedTuple):
-    """What an actor of an experiment holds on a worker.
-
-    `needs` has the amounts, also of memory that Dask does not count. `shares` are the numbers of
-    GPUs of its bundles. `gpus` are the parts of single GPUs by their position on the worker, once
-    the worker has granted the lease.
-    """
-
-    experiment: str
-    actor: str
-    address: str
-    needs: dict[str, float]
-    shares: tuple[float, ...] = ()
-    gpus: Mapping[int, float] = {}
-
-    @property
-    def held(self) -> dict[str, float]:
-        """All that it holds, with single GPUs."""
-        return {**self.needs, **gpu_amounts(self.gpus)}
 
 
 class _SharingExperiment:
@@ -166,63 +143,6 @@ class _SharingExperiment:
         self.expected: dict[str, tuple[dict[str, dict[str, float]], float]] = {}
 
 
-class _ShareCollector:
-    """The shares as metrics of Prometheus, which Dask's scheduler shows at ``/metrics``.
-
-    Dask shows metrics if ``prometheus_client`` is installed where the scheduler runs. They are read
-    from the plugin when a scraper requests them, on the scheduler's event loop.
-    """
-
-    #: The metrics: name, help, and the key in the summary of an experiment.
-    METRICS = (
-        ("dasktune_share_held", "Fraction of the cluster that the experiment holds.", "share"),
-        ("dasktune_share_due", "Fraction that is due to it; absent while no experiment waits.", "due"),
-        ("dasktune_waiting_trials", "Trials that would start now if they had room.", "waiting"),
-    )
-
-    def __init__(self, experiments: Callable[[], list[dict[str, Any]]], core: Any, registry: Any) -> None:
-        self._experiments, self._core, self._registry = experiments, core, registry
-
-    @classmethod
-    def registered(cls, experiments: Callable[[], list[dict[str, Any]]]) -> _ShareCollector | None:
-        """Return a registered collector; None if there are no metrics in this process."""
-        try:
-            from prometheus_client import REGISTRY, core
-        except ImportError:
-            return None
-        collector = cls(experiments, core, REGISTRY)
-        REGISTRY.register(collector)
-        return collector
-
-    def unregister(self) -> None:
-        """Remove the metrics."""
-        self._registry.unregister(self)
-
-    def describe(self) -> list[Any]:
-        """Return nothing, so that two schedulers of one process may have the same metrics."""
-        return []
-
-    def collect(self) -> list[Any]:
-        """Return the metrics now; experiments of the same name are added up."""
-        try:
-            experiments = self._experiments()
-        except Exception:
-            # A bug here must not take away Dask's own metrics.
-            logger.exception("the shares of the cluster could not be measured")
-            return []
-        families = []
-        for name, text, key in self.METRICS:
-            sums: dict[str, float] = {}
-            for one in experiments:
-                if one[key] is not None:
-                    sums[one["name"]] = sums.get(one["name"], 0.0) + one[key]
-            family = self._core.GaugeMetricFamily(name, text, labels=["experiment"])
-            for label, value in sums.items():
-                family.add_metric([label], value)
-            families.append(family)
-        return families
-
-
 class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
     """Plans what each experiment may hold, and notifies the drivers of changes."""
 
@@ -238,11 +158,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         self.name = PLUGIN_NAME
         self._timer, self._stopwatch, self._plan_shares = timer, stopwatch, plan
         self.experiments: dict[str, _SharingExperiment] = {}
-        #: All leases by experiment and by key, also those of experiments that are not known.
-        self.leases: dict[str, dict[str, _Lease]] = {}
-        #: Those of them that hold memory or GPUs, by address and by key. Dask does not know how
-        #: much memory and which GPUs are in use.
-        self._special: dict[str, dict[str, _Lease]] = {}
+        self.records = LeaseRecords()
         #: The last plan; None while no experiment is limited. It stays until all room is taken
         #: that an experiment has waited for.
         self.plan: SharePlan | None = None
@@ -257,16 +173,16 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         #: Whether a lease, a demand or a worker has changed since the last plan.
         self._has_changed = False
         self._is_scheduled = False
-        self._collector: _ShareCollector | None = None
+        self._collector: ShareCollector | None = None
 
     async def start(self, scheduler: Any) -> None:
         """Read the leases that exist already, and add the shares to the scheduler's metrics."""
         self.scheduler = scheduler
-        self._collector = _ShareCollector.registered(lambda: list(self._recent_summary()[1].values()))
+        self._collector = ShareCollector.registered(lambda: list(self._recent_summary()[1].values()))
         for key, task in scheduler.tasks.items():
             if task.processing_on is not None:
                 self.transition(key, "waiting", "processing")
-        for name in self.leases:
+        for name in self.records.by_experiment:
             for _, event in scheduler.get_events(name):
                 self.log_event(name, event)
 
@@ -282,28 +198,21 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         # This is called for every task of every client.
         if not isinstance(key, str) or "-lease-" not in key:
             return
-        actor = key.partition("-lease-")[0]
-        name = actor.partition("-actor-")[0]
+        name, actor = owner_of(key)
         known = self.experiments.get(name)
         if known is not None:
             self._sum_shares()
         if finish == "processing":
-            lease = _lease_of(self.scheduler.tasks[key], name, actor)
-            self.leases.setdefault(name, {})[key] = lease
-            if "GPU" in lease.needs or "memory" in lease.needs:
-                self._special.setdefault(lease.address, {})[key] = lease
+            lease = self.records.begin(key, self.scheduler.tasks[key])
             if known is not None:
                 known.held += dominant_share(lease.needs, self._totals)
                 known.unused.pop(lease.address, None)
                 known.void_seconds.pop(lease.address, None)
                 self._expect_rest(known, lease)
         else:
-            ended = self.leases.get(name, {}).pop(key, None)
+            ended = self.records.end(key)
             if ended is None:
                 return
-            if not self.leases[name]:
-                del self.leases[name]
-            self._special.get(ended.address, {}).pop(key, None)
             if known is not None:
                 known.held = max(0.0, known.held - dominant_share(ended.needs, self._totals))
                 known.expected.pop(actor, None)
@@ -314,31 +223,14 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         # This is called for every event of the cluster.
         if not isinstance(msg, dict) or msg.get("kind") != "lease-granted":
             return
-        key = msg["lease"]
-        lease = self.leases.get(topic, {}).get(key)
+        lease = self.records.by_experiment.get(topic, {}).get(msg["lease"])
         if lease is None or not msg["devices"]:
             return
-        granted = lease._replace(gpus=self._gpus_of(lease, msg["devices"]))
-        self.leases[topic][key] = self._special[lease.address][key] = granted
+        worker = self.scheduler.workers[lease.address]
+        self.records.grant(topic, msg["lease"], msg["devices"], worker)
         self._note_change()
 
-    def _gpus_of(self, lease: _Lease, devices: Sequence[Sequence[str]]) -> dict[int, float]:
-        """Return the parts of the worker's GPUs that a lease has, from the names of its devices."""
-        names = _gpus(self.scheduler.workers[lease.address])
-        taken = _gpu_loads(self._special[lease.address].values())
-        parts: dict[int, float] = {}
-        for amount, share in zip(lease.shares, devices, strict=True):
-            for device in share:
-                part = amount / len(share)
-                # Several of the worker's GPUs may be on one device.
-                places = [place for place, name in enumerate(names) if name == device]
-                free = [place for place in places if taken.get(place, 0.0) + part <= 1 + _EPSILON]
-                for place in (free or places)[:1]:
-                    for loads in (parts, taken):
-                        loads[place] = loads.get(place, 0.0) + part
-        return parts
-
-    def _expect_rest(self, one: _SharingExperiment, lease: _Lease) -> None:
+    def _expect_rest(self, one: _SharingExperiment, lease: Lease) -> None:
         """Keep the other workers of a trial free, because it acquires one lease after another."""
         if lease.actor in one.expected:
             one.expected[lease.actor][0].pop(lease.address, None)
@@ -368,8 +260,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
 
     def restart(self, scheduler: Any) -> None:
         """Forget all leases, because Dask has released all tasks."""
-        self.leases.clear()
-        self._special.clear()
+        self.records.clear()
         self._note_change()
 
     # Calls of the drivers
@@ -424,7 +315,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             for one in self.experiments.values()
             if one.name == name or (one.requests and now - one.heard_at < _SILENT)
         ]
-        leases = sum(map(len, self.leases.values()))
+        leases = sum(map(len, self.records.by_experiment.values()))
         return leases, len(waiting), waiting.index(name)
 
     def limits(self, name: str, worker: Any, used: Mapping[str, float]) -> dict[str, Any]:
@@ -446,14 +337,12 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             there and reserved for other experiments. ``gpu_loads``: the part of each GPU that other
             experiments hold or that is reserved for them.
         """
-        others = [
-            lease for lease in self._special.get(worker.address, {}).values() if lease.experiment != name
-        ]
+        others = [lease for lease in self.records.special_on(worker.address) if lease.experiment != name]
         used = dict(used)
-        if "memory" not in worker.resources and (memory := _memory(others)):
+        if "memory" not in worker.resources and (memory := memory_of(others)):
             used["memory"] = memory
-        names, loads = _gpus(worker), _gpu_loads(others)
-        gpu_loads = [loads.get(place, 0.0) for place in range(len(names))]
+        names, loads = worker_gpus(worker), gpu_loads(others)
+        parts = [loads.get(place, 0.0) for place in range(len(names))]
         withheld = {}
         allowed = None if self.plan is None else self.plan.allowed(name, worker.address)
         if allowed is not None:
@@ -461,14 +350,14 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             rest = {
                 kind: v - used.get(kind, 0.0) - allowed[kind] for kind, v in totals.items() if kind in allowed
             }
-            withheld = {kind: amount for kind, amount in rest.items() if amount > _EPSILON}
+            withheld = {kind: amount for kind, amount in rest.items() if amount > EPSILON}
             # The plan may lack a GPU that the worker has declared since.
             mine = gpu_amounts(dict.fromkeys(range(len(names)), 1.0))
-            gpu_loads = [
+            parts = [
                 max(load, one - allowed.get(kind, one))
-                for load, (kind, one) in zip(gpu_loads, mine.items(), strict=True)
+                for load, (kind, one) in zip(parts, mine.items(), strict=True)
             ]
-        return {"used": used, "withheld": withheld, "gpu_loads": tuple(gpu_loads)}
+        return {"used": used, "withheld": withheld, "gpu_loads": tuple(parts)}
 
     def note(self, name: str, demand: Mapping[str, Any] | None) -> None:
         """Take an experiment's demand between two exchanges; None if the experiment has ended.
@@ -505,12 +394,10 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         shown = {}
         for one in self.experiments.values():
             is_silent = now - one.heard_at > _SILENT
-            if is_silent and one.name not in self.leases:
+            if is_silent and not self.records.of(one.name):
                 continue
             waiting = 0 if is_silent else sum(request.trials for request in one.requests)
-            held: dict[str, float] = {}
-            for lease in self.leases.get(one.name, {}).values():
-                _add(held, lease.needs)
+            held = sum_of(lease.needs for lease in self.records.of(one.name))
             shown[one.name] = {
                 "name": one.label,
                 "weight": one.weight,
@@ -589,12 +476,12 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         """Return the other experiments; those whose drivers have long been silent are forgotten."""
         now = self._timer()
         for name, other in list(self.experiments.items()):
-            if now - other.heard_at > _FORGOTTEN and name not in self.leases:
+            if now - other.heard_at > _FORGOTTEN and not self.records.of(name):
                 del self.experiments[name]
         return [
             other
             for other in self.experiments.values()
-            if other is not one and (other.name in self.leases or now - other.heard_at < _SILENT)
+            if other is not one and (self.records.of(other.name) or now - other.heard_at < _SILENT)
         ]
 
     def _forget(self, name: str) -> None:
@@ -660,7 +547,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
 
     def _contender(self, one: _SharingExperiment, now: float) -> Contender:
         trials: dict[str, list[tuple[str, dict[str, float]]]] = {}
-        for lease in self.leases.get(one.name, {}).values():
+        for lease in self.records.of(one.name):
             trials.setdefault(lease.actor, []).append((lease.address, lease.held))
         one.expected = {actor: rest for actor, rest in one.expected.items() if rest[1] > now}
         for actor, (rest, _) in one.expected.items():
@@ -679,38 +566,16 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         )
 
     def _capacity(self) -> dict[str, dict[str, float]]:
-        """Return what each worker has for the experiments: all that other programs do not use."""
-        ours: dict[str, dict[str, float]] = {}
-        for name in self.experiments:
-            for lease in self.leases.get(name, {}).values():
-                _add(ours.setdefault(lease.address, {}), lease.needs)
-        counts_memory = self._counts_memory()
-        capacity = {}
-        for address, worker in self.scheduler.workers.items():
-            used, held = worker.used_resources, ours.get(address, {})
-            room = capacity[address] = {
-                kind: amount - max(0.0, used.get(kind, 0.0) - held.get(kind, 0.0))
-                for kind, amount in worker.resources.items()
-            }
-            special = self._special.get(address, {}).values()
-            others = [lease for lease in special if lease.experiment not in self.experiments]
-            if counts_memory and "memory" not in room:
-                room["memory"] = (worker.memory_limit or inf) - _memory(others)
-            if "GPU" in room:
-                loads = _gpu_loads(others)
-                room |= gpu_amounts({n: 1 - loads.get(n, 0.0) for n in range(len(_gpus(worker)))})
-        return capacity
-
-    def _counts_memory(self) -> bool:
-        """Whether some experiment holds or requests memory."""
-        leases = (lease for leases in self._special.values() for lease in leases.values())
+        """Return what each worker has for the experiments."""
         requests = (request for one in self.experiments.values() for request in one.requests)
-        return any("memory" in lease.needs for lease in leases) or any(
+        counts_memory = self.records.holds_memory or any(
             "memory" in bundle for request in requests for bundle in request.bundles
         )
+        workers = self.scheduler.workers.values()
+        return self.records.capacity(workers, self.experiments, counts_memory=counts_memory)
 
     def _held_share(self, name: str) -> float:
-        leases = self.leases.get(name, {}).values()
+        leases = self.records.of(name)
         return sum(dominant_share(lease.needs, self._totals) for lease in leases)
 
     def _sum_shares(self) -> None:
@@ -751,7 +616,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             before = one.planned
             startable = set() if plan is None else plan.startable[one.name]
             one.planned = _Planned(self.plan is not None, startable, self._excess(one))
-            if not one.planned.excess or one.held <= one.due + _EPSILON:
+            if not one.planned.excess or one.held <= one.due + EPSILON:
                 one.over_since = None
             elif one.over_since is None:
                 one.over_since = self._timer()
@@ -769,7 +634,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             return [], 0.0
         addresses, share = [], one.held
         for address, over in one.planned.excess.items():
-            if share > one.due + _EPSILON:
+            if share > one.due + EPSILON:
                 addresses.append(address)
             share -= dominant_share(over, self._totals)
         return addresses, self._timer() - one.over_since
@@ -779,43 +644,15 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         if self.plan is None:
             return {}
         held: dict[str, dict[str, float]] = {}
-        for lease in self.leases.get(one.name, {}).values():
-            _add(held.setdefault(lease.address, {}), lease.held)
+        for lease in self.records.of(one.name):
+            add(held.setdefault(lease.address, {}), lease.held)
         excess = {}
         for address, amounts in held.items():
             allowed = self.plan.allowed(one.name, address) or amounts
             over = {kind: v - allowed.get(kind, v) for kind, v in amounts.items()}
-            if any(amount > _EPSILON for amount in over.values()):
+            if any(amount > EPSILON for amount in over.values()):
                 excess[address] = over
         return excess
-
-
-def _lease_of(task: Any, experiment: str, actor: str) -> _Lease:
-    """Return the lease of a task on Dask's scheduler."""
-    annotations = task.annotations or {}
-    needs = dict(task.resource_restrictions or {})
-    if annotations.get(MEMORY):
-        needs["memory"] = annotations[MEMORY]
-    shares = tuple(annotations.get(SHARES, ()))
-    return _Lease(experiment, actor, task.processing_on.address, needs, shares)
-
-
-def _gpus(worker: Any) -> tuple[str, ...]:
-    """Return the device of each GPU that a worker declares."""
-    return gpu_names(worker.extra.get(_GPUS, {}).get("owned", ()), ceil(worker.resources.get("GPU", 0)))
-
-
-def _gpu_loads(leases: Iterable[_Lease]) -> dict[int, float]:
-    """Return the part of each GPU of a worker that leases hold."""
-    loads: dict[int, float] = {}
-    for lease in leases:
-        for place, part in lease.gpus.items():
-            loads[place] = loads.get(place, 0.0) + part
-    return loads
-
-
-def _memory(leases: Iterable[_Lease]) -> float:
-    return sum(lease.needs.get("memory", 0.0) for lease in leases)
 
 
 def _limited(demand: Mapping[str, Any], name: str) -> float:
@@ -829,8 +666,3 @@ def _group_weight(group: str) -> float:
     """Return the weight that the administrator has given to a group; 1 by default."""
     weights = dask.config.get("dasktune.sharing.groups", None) or {}
     return max(_LEAST_WEIGHT, float(weights.get(group, 1.0)))
-
-
-def _add(total: dict[str, float], needs: Mapping[str, float]) -> None:
-    for kind, amount in needs.items():
-        total[kind] = total.get(kind, 0.0) + amount

@@ -19,15 +19,36 @@ from typing import Any, Final
 import cloudpickle
 from distributed import Client
 
-from dasktune.cluster.sharing import fair_share, share_plugin
+from dasktune.cluster.sharing import (
+    amounts,
+    due_shares,
+    fair_share,
+    lease_records,
+    share_metrics,
+    share_plugin,
+    trial_places,
+)
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME, SharePlugin
 from dasktune.placement import ClusterShares, WorkerCapacity, devices, host_layout
 from dasktune.text.formatting import plural
 from dasktune.trial.resources import HostPlacement, PlacementGroupFactory
 
-__all__ = ["ShareReporter", "WaitingTrials", "undeclared_text"]
+__all__ = ["TRAVELLING", "ShareReporter", "WaitingTrials", "undeclared_text"]
 
 logger = logging.getLogger(__name__)
+
+#: The modules whose functions travel to the scheduler by value with the plugin.
+TRAVELLING: Final = (
+    amounts,
+    devices,
+    due_shares,
+    fair_share,
+    host_layout,
+    lease_records,
+    share_metrics,
+    share_plugin,
+    trial_places,
+)
 
 #: Seconds that a call to the scheduler may take.
 _DEADLINE: Final = 10.0
@@ -152,10 +173,8 @@ class ShareReporter:
         """Register the plugin on the scheduler. It stays there, because other drivers use it."""
         # The modules are never unregistered, because another experiment of this process may need
         # the registrations at this moment.
-        cloudpickle.register_pickle_by_value(host_layout)
-        cloudpickle.register_pickle_by_value(fair_share)
-        cloudpickle.register_pickle_by_value(share_plugin)
-        cloudpickle.register_pickle_by_value(devices)
+        for module in TRAVELLING:
+            cloudpickle.register_pickle_by_value(module)
         try:
             await asyncio.wait_for(self._client.register_plugin(SharePlugin()), _DEADLINE)
         except Exception as error:

@@ -13,6 +13,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 from tornado.ioloop import PeriodicCallback
@@ -182,6 +183,8 @@ class WorkerEndpoint:
     def notice_trial(self, trial: AssignedTrial, notice: NoticeAnswer) -> None:
         """Let a trial leave with its next checkpoint, or in time before the end without one."""
         trial.notice(notice)
+        if notice.seconds == inf:
+            return  # The trial is to have other workers; nothing ends here.
         before = min(_LEAVE_BEFORE, notice.seconds / 2)
         order = PauseAnswer(save=True, reason=notice.reason)
         later = self._worker.loop.call_later

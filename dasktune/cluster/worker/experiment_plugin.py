@@ -12,13 +12,25 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import signal
+import socket
+import threading
 import weakref
 from typing import Any
 
 from distributed import WorkerPlugin
 from distributed.core import Status
 
-__all__ = ["ExperimentPlugin"]
+__all__ = ["ExperimentPlugin", "process_group"]
+
+
+def process_group() -> tuple[str, int] | None:
+    """Return the host and the process group of this process; None where there are no groups.
+
+    A terminal sends Ctrl-C to all processes of a group.
+    """
+    return (socket.gethostname(), os.getpgrp()) if hasattr(os, "getpgrp") else None
 
 
 class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
@@ -32,14 +44,29 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         The pickled trainable. A trial's own thread unpickles it, never the event loop.
     grace : float, default=5.0
         Seconds to wait for running trials when the worker retires. Its nanny kills it after 8 s.
+    terminal : tuple of str and int, optional
+        The host and the process group of the driver. A terminal sends Ctrl-C to all processes of
+        the group, and a worker among them ignores it as long as it has the plugin: the driver
+        handles it, and needs the worker to save the trials.
+    driver : int, optional
+        The driver's process id. A worker that runs in the driver's own process, on an event loop in
+        its main thread, must not take the signal from the driver.
     """
 
     idempotent = True
 
-    def __init__(self, name: str, payload: bytes, grace: float = 5.0) -> None:
+    def __init__(
+        self,
+        name: str,
+        payload: bytes,
+        grace: float = 5.0,
+        terminal: tuple[str, int] | None = None,
+        driver: int | None = None,
+    ) -> None:
         self.name = name
         self.payload = payload
         self.grace = grace
+        self.terminal, self.driver = terminal, driver
         #: The actors on this worker, by key.
         self.actors: dict[str, Any] = {}
         #: The endpoints of the links to the driver, by topic.
@@ -59,7 +86,10 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         return f"{self.name}-ranks"
 
     def setup(self, worker: Any) -> None:
-        """Accept connections of distributed trials at the worker's own port."""
+        """Ignore the driver's Ctrl-C, and accept connections of distributed trials."""
+        shares_terminal = self.terminal is not None and self.terminal == process_group()
+        if shares_terminal and self.driver != os.getpid():
+            self._ignore_interrupts()
         # Dask keeps each handler that was called for as long as the process lives. So the handler
         # holds neither this plugin, with the trainable, nor the worker.
         name, host = self.name, weakref.ref(worker)
@@ -77,6 +107,37 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
             return await serve_agent(serving, plugin, comm, **wanted)
 
         worker.handlers[self.ranks_op] = serve
+
+    def _ignore_interrupts(self) -> None:
+        """Let a handler ignore SIGINT until no plugin of an experiment is on this worker.
+
+        Programs that user code starts would inherit it if the signal itself were ignored. Only the
+        main thread may set handlers; in other processes than a worker's own, its loop is elsewhere.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return
+        found: Any = signal.getsignal(signal.SIGINT)
+        # Each plugin is pickled by value with functions of its own, so it is known by an attribute.
+        if getattr(found, "experiments", None) is None:
+
+            def ignore(number: int, frame: Any) -> None:
+                pass
+
+            handler: Any = ignore
+            handler.experiments, handler.previous = set(), found
+            signal.signal(signal.SIGINT, handler)
+            found = handler
+        found.experiments.add(self.name)
+
+    def _obey_interrupts(self) -> None:
+        """Restore the handler of SIGINT if no other experiment needs this worker to ignore it."""
+        found: Any = signal.getsignal(signal.SIGINT)
+        experiments = getattr(found, "experiments", None)
+        if experiments is None or threading.current_thread() is not threading.main_thread():
+            return
+        experiments.discard(self.name)
+        if not experiments:
+            signal.signal(signal.SIGINT, found.previous)
 
     def report_notices(self, worker: Any, topic: str) -> Any:
         """Report each notice of the worker to the driver while the returned object exists.
@@ -101,6 +162,7 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
     async def teardown(self, worker: Any) -> None:
         """Pause every running trial, and wait a little for its checkpoint and last message."""
         worker.handlers.pop(self.ranks_op, None)
+        self._obey_interrupts()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.grace
         for actor in tuple(self.actors.values()):

@@ -74,7 +74,7 @@ def best_spec(
     focus = focus_range(values, projection.mode, steps["value"])
     if focus.left_out:
         trials = f"{focus.left_out:,} {plural('trial', focus.left_out)}"
-        title += f"; {trials} out of sight: the button on the right shows the whole range"
+        title += f"\n{trials} out of sight: the button on the right shows the whole range"
     return FigureSpec(
         draw=_draw,
         structure=(x_label, name, height, tuple(theme.sorted_outcomes(dots)), focus.is_log),

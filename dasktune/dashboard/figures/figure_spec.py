@@ -9,7 +9,7 @@ from typing import Any
 
 from bokeh.models import ColumnDataSource, Range1d
 
-from dasktune.dashboard.figures.theme import empty_figure
+from dasktune.dashboard.figures.theme import AWAITS_RESULT, empty_figure
 
 __all__ = ["FigureSpec", "empty_spec", "static_spec"]
 
@@ -59,7 +59,7 @@ def static_spec(draw: Callable[[], Any]) -> FigureSpec:
     return FigureSpec(draw=lambda _: draw(), structure=(object(),))
 
 
-def empty_spec(title: str, why: str = "no results yet", height: int = 340) -> FigureSpec:
+def empty_spec(title: str, why: str = AWAITS_RESULT, height: int = 340) -> FigureSpec:
     """Return the spec of an empty figure with a reason.
 
     Parameters

@@ -10,7 +10,7 @@ import numpy as np
 from bokeh.models import ColumnDataSource, FixedTicker, NumeralTickFormatter, Range1d
 
 from dasktune.dashboard.figures.figure_spec import FigureSpec, empty_spec, static_spec
-from dasktune.dashboard.figures.theme import CONTRAST, Figure, goal_name, hover, new_figure
+from dasktune.dashboard.figures.theme import AWAITS_RESULT, CONTRAST, Figure, goal_name, hover, new_figure
 from dasktune.dashboard.labels import label
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.model.importances import FEWEST, importances
@@ -131,7 +131,7 @@ def importance_spec(
     title = f"Importance of parameters for {goal_name(projection)}"
     shares, method, at, count = ranked or ranked_parameters(projection, iteration)
     if not shares:
-        why = "no results yet"
+        why = AWAITS_RESULT
         if count:
             why = (
                 f"{count} {plural('trial', count)} at iteration {at}: too few or too similar; "

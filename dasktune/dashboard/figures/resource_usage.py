@@ -83,7 +83,7 @@ def resources_spec(projection: ExperimentProjection, *, height: int = 200) -> Fi
         why = (
             "the journal does not have the resources of the trials"
             if projection.attempts
-            else "no trial has run yet"
+            else "appears with the first start of a trial"
         )
         return empty_spec(title, why, height)
     unit, seconds = elapsed_unit(projection.elapsed)

@@ -52,7 +52,7 @@ def rungs(projection: ExperimentProjection, *, height: int = 380) -> theme.Figur
     title = "Rungs"
     visits = [(visit, trial) for trial in projection.trials for visit in _last_visits(trial)]
     if not visits:
-        return theme.empty_figure(title, "no scheduler has compared trials yet", height)
+        return theme.empty_figure(title, "appears with the first comparison of the scheduler", height)
     top = max(visit.budget for visit, _ in visits)
     columns = sorted({_column(visit, trial) for visit, trial in visits})
     if len(columns) > _MOST_RUNGS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from bokeh.core.properties import value
 from bokeh.models import NumeralTickFormatter
 
 from dasktune.dashboard.figures import theme
@@ -101,7 +102,8 @@ def _draw(spec: FigureSpec) -> theme.Figure:
             source=source,
             x_offset=8,
             y_offset=-4,
-            text_font=theme.FONT,
+            # A plain text would name a column.
+            text_font=value(theme.FONT),
             text_font_size="11px",
             text_color=theme.INK,
         )

@@ -22,6 +22,7 @@ from dasktune.dashboard.labels import label
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 
 __all__ = [
+    "AWAITS_RESULT",
     "COLOURS",
     "CONTRAST",
     "FONT",
@@ -86,6 +87,9 @@ WORKERS_LEFT: Final = 136
 INK: Final = "#24292F"
 _FAINT: Final = "#57606A"
 _GRID: Final = "#EAEEF2"
+#: What most empty figures say: what is awaited. It is true of an ended experiment as well.
+AWAITS_RESULT: Final = "appears with the first result of a trial"
+
 FONT: Final = "Inter, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 #: Style of a figure. Its canvas has light colours; a dark page sets the variable to a filter that
@@ -234,14 +238,14 @@ def hover(tips: list[tuple[str, str]], renderers: list[Any], **changes: Any) -> 
     return HoverTool(tooltips=tips, renderers=renderers, **changes)
 
 
-def empty_figure(title: str, why: str = "no results yet", height: int = 340) -> Figure:
+def empty_figure(title: str, why: str = AWAITS_RESULT, height: int = 340) -> Figure:
     """Return an empty figure that shows a reason.
 
     Parameters
     ----------
     title : str
         The title of the figure.
-    why : str, default="no results yet"
+    why : str, default="appears with the first result of a trial"
         The reason; user text in it must be a label.
     height : int, default=340
         Height in pixels.

@@ -54,7 +54,7 @@ def timeline_spec(projection: ExperimentProjection, *, height: int | None = None
     title = "Trials by worker"
     attempts = _newest(projection)
     if not attempts:
-        return empty_spec(title, "no trial has run yet", height or 340)
+        return empty_spec(title, "appears with the first start of a trial", height or 340)
     if len(attempts) < projection.num_attempts:
         title += f": the last {len(attempts):,} of {projection.num_attempts:,} attempts"
     lanes, numbers = _lanes(attempts, projection)

@@ -97,14 +97,22 @@ def apply_record(experiment: ExperimentProjection, record: Record) -> None:  # n
                 _apply_event(experiment, trial, event, time)
             case _:
                 pass
-    if trial is not None and record.get("resources") is not None:
-        trial.request = experiment.intern_resources(record["resources"]["bundles"])
+        resources = getattr(event, "resources", None)
+        if trial is not None and resources is not None:
+            _set_request(experiment, trial, resources)
     if "actions" in record:
         for action in decode_actions(record):
             _apply_action(experiment, action, time, trial if at_rung else None)
     if trial is not None:
         experiment.set_status(trial, record.get("status", trial.status))
         experiment.mark_changed(trial)
+
+
+def _set_request(experiment: ExperimentProjection, trial: TrialProjection, resources: Any) -> None:
+    """Set what a trial requests from a `PlacementGroupFactory`."""
+    trial.request = experiment.intern_resources(resources.bundles)
+    # A request that may shrink says how many bundles are all of them.
+    trial.max_ranks = getattr(resources, "max_bundles", 0)
 
 
 def _apply_result(
@@ -148,7 +156,7 @@ def _apply_event(
     match event:
         case events.TrialStarted():
             experiment.begin_attempt(trial, event.worker, time)
-            trial.ranks = RankPlaces(event.ranks) if event.ranks else None
+            trial.ranks = RankPlaces(event.ranks, trial.max_ranks) if event.ranks else None
         case events.CheckpointCommitted():
             trial.add_checkpoint(event.checkpoint)
         case events.CheckpointLost():
@@ -187,7 +195,7 @@ def _apply_action(
         return
     resources = getattr(action, "resources", None)
     if resources is not None:
-        trial.request = experiment.intern_resources(resources.bundles)
+        _set_request(experiment, trial, resources)
     if isinstance(
         action, actions.StartTrial | actions.RestoreTrial | actions.ContinueTraining | actions.SaveTrial
     ):

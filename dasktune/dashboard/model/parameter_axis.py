@@ -35,8 +35,8 @@ _Floats = NDArray[np.float64]
 _MOST_CATEGORIES: Final = 20
 #: Maximum number of parameters with an axis.
 _MOST_PARAMETERS: Final = 64
-#: Without a given scale, the scale is logarithmic if all values are positive and the highest value
-#: is at least this multiple of the lowest one.
+#: Without a given scale, the scale is logarithmic if the distinct values are few and positive, and
+#: the highest one is at least this multiple of the lowest one, as in a choice or a grid.
 _WIDE: Final = 100.0
 
 #: Up to this number of distinct values, each one gets a tick.
@@ -184,7 +184,10 @@ def _parameter(name: str, values: list[Any], projection: ExperimentProjection) -
     positive = bool(finite.size) and float(finite.min()) > 0
     whole = all(isinstance(value, Integral) for value in given)
     scale = projection.scales.get(name)
-    wide = positive and float(finite.max()) / float(finite.min()) >= _WIDE
+    # Without a scale, only a short list of values shows its scale: random values that happen to
+    # span decades may be uniform.
+    listed = positive and len(np.unique(finite)) <= _FEW
+    wide = listed and float(finite.max()) / float(finite.min()) >= _WIDE
     is_log = positive and (wide if scale is None else scale == "log")
     return ParameterAxis(name, column, is_log=is_log, is_whole=whole)
 

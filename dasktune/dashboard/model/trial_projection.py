@@ -143,6 +143,8 @@ class TrialProjection:
     failed_at: float = nan
     #: The requested resources, by name; empty if the journal does not have them.
     request: Mapping[str, float] = field(default_factory=dict)
+    #: With how many ranks it trains if there is room; 0 unless it may train with fewer.
+    max_ranks: int = 0
     #: Whether the user has paused it.
     paused_by_user: bool = False
     #: Whether it was stopped early.

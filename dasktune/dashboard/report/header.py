@@ -146,8 +146,8 @@ def _notice(
         code = f'<code style="user-select:all">{escape(printable_lines(command))}</code>'
         how = f" To look on, run {code} in a terminal."
     if is_closing:
-        goes_on = " while the experiment goes on" if state.startswith("driver is running") else ""
-        why = f"The server of this page has ended{' with the run' if 'ended' in state else goes_on}"
+        meanwhile = " while the experiment continues" if state.startswith("driver is running") else ""
+        why = f"The server of this page has ended{' with the run' if 'ended' in state else meanwhile}"
         last = "This is the last state."
         if undrawn:
             last = f"It ended before it had drawn the last state of {', '.join(map(escape, undrawn))}."

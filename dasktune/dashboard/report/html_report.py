@@ -44,6 +44,11 @@ _PAGE: Final = f"""
  form-action 'none'; base-uri 'none'">
 <style>{BODY}</style>
 {{% endblock %}}
+{{% block contents %}}
+<main>
+{{{{ super() }}}}
+</main>
+{{% endblock %}}
 """
 
 

@@ -28,9 +28,9 @@ def rank_lines(trial: TrialProjection) -> Iterator[str]:
         return
     rows = list(ranks.rows())
     if len(rows) > _MOST_RANKS:
-        yield f"ranks, the {_MOST_RANKS} slowest of {len(rows)}"
+        yield f"ranks: {ranks.number}, the {_MOST_RANKS} slowest"
         rows = sorted(sorted(rows, key=lambda row: -row[-1])[:_MOST_RANKS])
     else:
-        yield "ranks"
+        yield f"ranks: {ranks.number}"
     for line in table_text(RANK_COLUMNS, rows).splitlines():
         yield f"  {line}"

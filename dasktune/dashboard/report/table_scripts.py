@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import Final
 
 __all__ = [
+    "BRUSH_NAME",
     "DOWNLOAD_CSV",
     "FILTER_TABLE",
     "FILTER_WHILE_TYPING",
@@ -19,8 +20,12 @@ __all__ = [
     "SHOW_SELECTED",
 ]
 
+#: The name of the model whose tags are the trials that a viewer has chosen in figures; see
+#: `dasktune.dashboard.server.parts.trial_brush`. A report has none.
+BRUSH_NAME: Final = "brush"
+
 #: Keeps the keyboard focus where it is when the selection is shown again. Each update of a table
-#: shows the selected rows anew; SlickGrid's plug-in for copying cells then gives the focus to the
+#: shows the selected rows again; SlickGrid's plug-in for copying cells then gives the focus to the
 #: table, and what the user types into the filter is lost. A click on a row still focuses the table.
 #: Arguments: `table`.
 KEEP_FOCUS: Final = """
@@ -42,7 +47,7 @@ setTimeout(begin)
 return null
 """
 
-#: Names the boxes that select rows, which have no label. SlickGrid makes a box anew whenever it
+#: Names the boxes that select rows, which have no label. SlickGrid makes a new box whenever it
 #: draws its row. Arguments: `table`; `noun`, what a row is.
 LABEL_BOXES: Final = """
 const drawn = Bokeh.index.find_one(table)
@@ -99,8 +104,10 @@ try {
   wrong = error.message
 }
 const indices = [], count = source.get_length() ?? 0
+const brush = noun === "trial" ? table.document?.get_model_by_name("brush") : null
+const chosen = brush?.tags.length ? new Set(brush.tags) : null
 for (let i = 0; i < count; i++) {
-  if (holds(i)) indices.push(i)
+  if (holds(i) && (!chosen || chosen.has(source.data.trial[i]))) indices.push(i)
 }
 const filter = view.filter
 const before = filter.type === "IndexFilter" ? filter.indices : null
@@ -111,7 +118,7 @@ if (!isSame) {
   view.filter = new (Bokeh.Models.get("IndexFilter"))({indices})
   source.change.emit()
 } else if (cb_obj === source) {
-  // Bokeh draws a table anew if its rows are others, not if their cells are.
+  // Bokeh draws a table again if its rows are others, not if their cells are.
   shown?.updateGrid()
 }
 const text = wrong || `${indices.length} of ${count} ${noun}${count === 1 ? "" : "s"}`

@@ -213,7 +213,7 @@ def _draw(spec: FigureSpec, projection: ExperimentProjection, trials: Sequence[T
     )
     if live:
         first.args = {"table": table}
-    # The height belongs to the frame: a change of the table itself would build it anew.
+    # The height belongs to the frame: a change of the table itself would build it again.
     frame = column(
         table, name="table frame", sizing_mode="stretch_width", styles=spec.settings["table frame", "styles"]
     )
@@ -469,11 +469,14 @@ def _details(
     figure.line("x", "y", source=curve, line_width=2, color=CONTRAST[0])
     figure.scatter("x", "y", source=curve, size=4, color=CONTRAST[0])
     why = "Select a trial to see its configuration, its curve, and why it ended."
-    text = text_box(why, name="detail")
+    # The columns of ranks need the whole width.
+    is_table = any(trial.ranks is not None for trial in trials)
+    text = text_box(why, name="detail", is_table=is_table)
     arguments = {"source": source, "text": text, "curve": curve, "figure": figure}
     arguments |= {"xs": xs, "ys": ys, "offsets": offsets.tolist()}
     source.selected.js_on_change("indices", CustomJS(args=arguments, code=SHOW_SELECTED))
-    return row(text, figure, sizing_mode="stretch_width")
+    around = column if is_table else row
+    return around(text, figure, sizing_mode="stretch_width")
 
 
 def _thinned_curve(trial: TrialProjection) -> tuple[Any, Any]:

@@ -99,12 +99,16 @@ def _start(
         from dasktune.dashboard.server.feed import DriverFeed
         from dasktune.dashboard.server.live_experiment import LiveExperiment
         from dasktune.dashboard.server.web import WebServer
+        from dasktune.results.trial_forecast import forecast_experiment
         from dasktune.storage.journal.journal_follower import JournalFollower
 
         spec = describe()
         feed = DriverFeed(JournalFollower(storage), runner_time)
         command = f"dasktune dashboard {shlex.quote(str(storage))}"
-        live = LiveExperiment(partial(empty_projection, spec), feed, command=command, **found)
+        replay = partial(forecast_experiment, storage)
+        live = LiveExperiment(
+            partial(empty_projection, spec), feed, command=command, storage=storage, replay=replay, **found
+        )
         server = WebServer(
             SingleExperiment(live), port=_PORT if wanted is True else wanted, commander=commander
         )

@@ -76,8 +76,12 @@ class CpuBudget:
         try:
             yield
         finally:
-            with self._lock:
-                self._worked += self._own() - began
+            self.count(self._own() - began)
+
+    def count(self, seconds: float) -> None:
+        """Count processor seconds as the dashboard's."""
+        with self._lock:
+            self._worked += seconds
 
     def pause_seconds(self, more: float = 0.0, *, hurry: bool = False) -> float:
         """Return the seconds that the dashboard must pause for its work since the last call.

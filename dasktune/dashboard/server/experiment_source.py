@@ -12,6 +12,7 @@ from dasktune.dashboard.server.feed import JournalFeed
 from dasktune.dashboard.server.listing.experiment_summaries import ExperimentSummaries, ExperimentSummary
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.errors import StorageError, TuneError
+from dasktune.results.trial_forecast import forecast_experiment
 from dasktune.storage.experiment.experiment_store import SPEC_FILE, ExperimentStore
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
@@ -229,4 +230,5 @@ def _live(storage: Storage, metric: str | None = None, mode: Mode | None = None)
     look = partial(leader_status, storage)
     command = f"dasktune dashboard {shlex.quote(str(storage))}"
     feed = JournalFeed(JournalFollower(storage), look)
-    return LiveExperiment(new_projection, feed, command=command)
+    replay = partial(forecast_experiment, storage, metric, mode)
+    return LiveExperiment(new_projection, feed, command=command, storage=storage, replay=replay)

@@ -21,6 +21,8 @@ _DOUBT: Final = 5.0
 #: Seconds without records after which the state says so. A driver writes nothing for that long if
 #: no trial reports anything.
 _SILENT: Final = 60.0
+#: The state of an experiment that a driver has created and not begun.
+_NO_RECORDS: Final = "waiting for the first record of the driver"
 
 
 class Feed(Protocol):
@@ -122,7 +124,7 @@ class JournalFeed:
         if self._leader.word == "lost":
             age = self._leader.age_s
             return "driver is lost" + (f", last sign of life {_coarse(age)} ago" if age else "")
-        return silent or ("driver is running" if self._has_news else "waiting for records")
+        return silent or ("driver is running" if self._has_news else _NO_RECORDS)
 
 
 class DriverFeed(JournalFeed):

@@ -14,11 +14,13 @@ from typing import Any, Final, TypeVar, cast
 from dasktune.dashboard.figures.figure_spec import FigureSpec
 from dasktune.dashboard.model.density import Density
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.dashboard.server.background.forecast_task import ForecastTask, Replay
+from dasktune.dashboard.server.background.importance_ranking import ImportanceRanking
 from dasktune.dashboard.server.cpu_budget import CpuBudget
 from dasktune.dashboard.server.diff import RenderedFigure
 from dasktune.dashboard.server.feed import DriverFeed, Feed
-from dasktune.dashboard.server.importance_ranking import ImportanceRanking
 from dasktune.placement import ClusterShares
+from dasktune.storage.fs.storage import Storage
 
 __all__ = ["LiveExperiment"]
 
@@ -28,10 +30,13 @@ T = TypeVar("T")
 
 #: Seconds for which a poll applies records and holds the lock; viewers wait meanwhile.
 _POLL_SECONDS: Final = 0.05
-#: Maximum share of the time in which one figure is rendered; a page has up to four figures.
-_SHARE: Final = 0.04
+#: Maximum share of a processor for rendering one figure; a page has up to four figures. Only
+#: processor time counts: a thread that waits takes nothing from others.
+_SHARE: Final = 0.02
 #: Minimum delay, in seconds, that the status text mentions.
 _LATE: Final = 5.0
+#: Seconds until a figure that could not be rendered is tried again.
+_RETRY_SECONDS: Final = 5.0
 #: Records between two readings of the clock.
 _STRIDE: Final = 64
 #: Maximum number of rendered figures kept; each trial that a viewer has selected has one.
@@ -54,6 +59,8 @@ class LiveExperiment:
         The source of its records.
     clock : callable, default=time.monotonic
         Returns seconds.
+    used : callable, default=time.thread_time
+        Returns the processor seconds of the calling thread.
     find_dask : callable, optional
         Returns the address of a page of Dask's dashboard; empty while it is unknown.
     find_shares : callable, optional
@@ -61,6 +68,12 @@ class LiveExperiment:
         The driver has read it, so a call costs nothing.
     command : str, default=""
         The shell command that shows the experiment again once the server has ended.
+    storage : Storage, optional
+        The experiment's directory, which has the output of the trials; without it the pages show
+        none.
+    replay : callable, optional
+        Replays the experiment under other trial schedulers; it reads the journal itself. Without it
+        there is no page for that.
 
     Attributes
     ----------
@@ -70,6 +83,8 @@ class LiveExperiment:
         Held while records are applied and while figures read the projection.
     cpu_budget : CpuBudget
         The processor time spent on this experiment.
+    forecast : ForecastTask or None
+        What other trial schedulers would have cost; None without `replay`.
     shares : ClusterShares or None
         The shares of the experiments on the cluster, read again once in a second of the run; None
         if this one is alone or has ended. Read it only while `lock` is held.
@@ -80,19 +95,25 @@ class LiveExperiment:
         new_projection: Callable[[], ExperimentProjection],
         feed: Feed,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        used: Callable[[], float] = time.thread_time,
         find_dask: Callable[[], str] = str,
         find_shares: Callable[[], ClusterShares | None] = lambda: None,
         command: str = "",
+        storage: Storage | None = None,
+        replay: Replay | None = None,
     ) -> None:
-        self.command = command
+        self.command, self.storage = command, storage
         #: Whether the server of the pages ends, so that nothing can be shown later.
         self.is_closing = False
         self._new_projection, self._feed, self._clock = new_projection, feed, clock
+        self._used = used
         self._find_dask, self._find_shares = find_dask, find_shares
         self.shares: ClusterShares | None = None
         #: The second of the run in which `shares` was read. Then the figures change anyway.
         self._shares_at = -1
         self.cpu_budget = CpuBudget()
+        self.forecast = None if replay is None else ForecastTask(replay, self.cpu_budget)
         self.projection = new_projection()
         self.density, self.ranking = Density(), ImportanceRanking()
         self.lock = Lock()
@@ -103,8 +124,10 @@ class LiveExperiment:
         self._records: Iterator[Mapping[str, Any]] | None = None
         #: By the figure's name: the last rendered figure, its state key, and when to make the next.
         self._rendered: OrderedDict[str, tuple[RenderedFigure, object, float]] = OrderedDict()
-        #: Names of the figures that are being made in render threads.
-        self._making: set[str] = set()
+        #: Whether a render thread makes a figure.
+        self._is_making = False
+        #: By the name of a figure that could not be rendered: when to try again.
+        self._retry_at: dict[str, float] = {}
         #: Seconds between the last applied record and now, where that is known.
         self._delay = 0.0
         #: Number of viewers. Only the server's loop changes it.
@@ -148,7 +171,8 @@ class LiveExperiment:
     @property
     def state_key(self) -> object:
         """A key that is equal for two moments at which all figures look the same."""
-        projection, number = self.projection, self.ranking.generation
+        projection = self.projection
+        number = self.ranking.generation, 0 if self.forecast is None else self.forecast.generation
         elapsed = int(projection.elapsed)
         shown = self.state, number, self.dask, self.shares, self.is_closing
         return id(projection), projection.version, elapsed, *shown
@@ -202,8 +226,8 @@ class LiveExperiment:
     def render(self, name: str, make: Callable[[], Any], *, at_once: bool = False) -> RenderedFigure:
         """Return a figure as it should look now; call it while `lock` is held.
 
-        The last rendered figure is returned if nothing has changed, or if it took long to make and
-        is recent.
+        The last rendered figure is returned if nothing has changed, or if it took much processor
+        time and is recent.
 
         Parameters
         ----------
@@ -218,11 +242,14 @@ class LiveExperiment:
         known = self._rendered.get(name)
         if known is not None and (known[1] == self.state_key or (began < known[2] and not at_once)):
             return known[0]
-        made = make()
+        before = self._used()
+        # The key comes first: the thread of a forecast changes its state without the lock. If it
+        # does so now, the key is out of date, and the figure is made again.
+        key, made = self.state_key, make()
         rendered = known[0].updated(made) if known and isinstance(made, FigureSpec) else None
         rendered = rendered or RenderedFigure(made)
-        now = self._clock()
-        self._rendered[name] = rendered, self.state_key, now + (now - began) / self._share
+        spent = self._used() - before
+        self._rendered[name] = rendered, key, self._clock() + spent / self._share
         self._rendered.move_to_end(name)
         if len(self._rendered) > _MOST_RENDERED:
             self._rendered.popitem(last=False)
@@ -230,6 +257,11 @@ class LiveExperiment:
 
     def render_in_thread(self, name: str, make: Callable[[], FigureSpec]) -> RenderedFigure | None:
         """Return the last rendered figure; start a thread for a new one if it is time.
+
+        There is one render thread at a time: several would share the interpreter, and the first
+        figure of a page would be ready when the last one is. A viewer requests the figures of its
+        visible page again until it has them, so no queue keeps the figures of a page that it has
+        left.
 
         Call it while `lock` is held.
 
@@ -248,13 +280,15 @@ class LiveExperiment:
         """
         known = self._rendered.get(name)
         is_new = known is not None and (known[1] == self.state_key or self._clock() < known[2])
-        if not is_new and name not in self._making:
-            self._making.add(name)
+        # A viewer that waits for its first figure calls ten times a second.
+        must_wait = self._is_making or self._clock() < self._retry_at.get(name, -inf)
+        if not is_new and not must_wait:
+            self._is_making = True
             Thread(target=self._make, args=(name, make), daemon=True).start()
         return None if known is None else known[0]
 
     def _make(self, name: str, make: Callable[[], FigureSpec]) -> None:
-        began = time.thread_time()
+        before, rendered, stage = self._used(), None, None
         try:
             with self.cpu_budget.measured():
                 with self.lock:
@@ -262,20 +296,22 @@ class LiveExperiment:
                     stage, spec = self.state_key, make()
                 # Without the lock: a spec holds copies, and the models and values of a rendered
                 # figure do not change once it is stored, so `known` may be read here.
-                rendered = RenderedFigure(spec)
+                made = RenderedFigure(spec)
                 if known is not None:
-                    rendered.changes_from(known[0])
-                rendered.build_spare()
+                    made.changes_from(known[0])
+                made.build_spare()
+            rendered = made
         except Exception:
             # Viewers keep the last rendered figure.
             logger.exception("a figure of the dashboard could not be rendered")
-            return
-        finally:
-            spent = time.thread_time() - began
-            # Between this and the storing below, the loop may start a second thread for the same
-            # figure. That costs time but does no harm: the figure stored last is kept.
-            self._making.discard(name)
+        spent = self._used() - before
+        # A viewer requests the figures of its page while it holds the lock, so it finds either this
+        # figure, or that no other thread may start: the next thread makes its topmost figure.
         with self.lock:
+            self._is_making = False
+            if rendered is None:
+                self._retry_at[name] = self._clock() + _RETRY_SECONDS
+                return
             self._rendered[name] = rendered, stage, self._clock() + spent / self._share
             self._rendered.move_to_end(name)
 

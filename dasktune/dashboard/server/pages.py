@@ -27,6 +27,7 @@ from dasktune.dashboard.report.html_report import decision_figures
 from dasktune.dashboard.report.trial_comparison import MOST_TRIALS, comparison_text
 from dasktune.dashboard.report.trial_detail import text_box, trial_text
 from dasktune.dashboard.report.trial_table import table_spec
+from dasktune.dashboard.server.background.forecast_section import forecast_section
 from dasktune.dashboard.server.dask_links import with_links
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 
@@ -92,6 +93,9 @@ def experiment_pages(live: LiveExperiment) -> list[Page]:
         ),
         Page("Errors", (drawn("failures", failures_spec),)),
     ]
+    task = live.forecast
+    if task is not None:
+        pages.insert(4, Page("What if", (PageSection("forecast", lambda: forecast_section(live, task)),)))
     if len(live.projection.metrics) > 1:
         parts = drawn("front", objectives), drawn("hypervolume", hypervolume_over_time)
         pages.insert(3, Page("Objectives", parts))
@@ -119,8 +123,8 @@ def _density(live: LiveExperiment, goal: int) -> Density:
 
 
 def _importance(live: LiveExperiment) -> FigureSpec:
-    """Return the last known importances; they are computed in a thread."""
-    ranked = live.ranking.request(live.projection)
+    """Return the last known importances; a thread computes them once the page is drawn."""
+    ranked = live.ranking.request()
     if ranked is None:
         why = (
             "the run ended before they were computed" if live.is_closing else "computing the importances ..."
@@ -130,11 +134,11 @@ def _importance(live: LiveExperiment) -> FigureSpec:
 
 
 def _contour(live: LiveExperiment) -> FigureSpec:
-    ranked = live.ranking.request(live.projection) or ([], "", 0, 0)
+    ranked = live.ranking.request() or ([], "", 0, 0)
     return contour_spec(live.projection, ranked=ranked)
 
 
-_UNDECIDED = "The scheduler has not compared any trials."
+_UNDECIDED = "The figures appear with the first comparison of the scheduler."
 
 
 def trial_section(live: LiveExperiment, places: Sequence[int]) -> PageSection:
@@ -157,10 +161,12 @@ def trial_section(live: LiveExperiment, places: Sequence[int]) -> PageSection:
         ids = [trial.trial_id for trial in trials]
         goals = range(len(projection.metrics) or 1)
         curves = [_curves_with_best(live, goal, ids) for goal in goals]
-        # One trial has its text beside its curve; several need the whole width.
-        around = row if is_one else column
+        # A trial has its text beside its curve; the columns of several trials, or of its ranks,
+        # need the whole width.
+        is_table = not is_one or trials[0].ranks is not None
+        around = column if is_table else row
         return around(
-            text_box(content, name="detail", is_table=not is_one),
+            text_box(content, name="detail", is_table=is_table),
             column(*curves, sizing_mode="stretch_width"),
             sizing_mode="stretch_width",
         )

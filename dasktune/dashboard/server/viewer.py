@@ -30,6 +30,8 @@ from dasktune.dashboard.server.diff import RenderedFigure, models_of
 from dasktune.dashboard.server.listing.metric_select import MetricSelect
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.dashboard.server.pages import Page, PageSection, experiment_pages, trial_section
+from dasktune.dashboard.server.parts.log_view import LogView
+from dasktune.dashboard.server.parts.trial_brush import TrialBrush
 from dasktune.dashboard.server.trial_picking import report_clicks
 
 __all__ = ["PLACEHOLDER", "Panel", "Viewer"]
@@ -115,6 +117,8 @@ class Panel:
         The section to show.
     on_click : callable, optional
         Receives the label of a trial when the viewer clicks it in a figure.
+    brush : TrialBrush, optional
+        The viewer's choice of trials, which the figures follow.
 
     Attributes
     ----------
@@ -124,15 +128,25 @@ class Panel:
         Whether the first figure is still being made, so that there is nothing to show.
     """
 
-    def __init__(self, section: PageSection, on_click: Callable[[str], None] | None = None) -> None:
-        self.section, self._on_click = section, on_click
+    def __init__(
+        self,
+        section: PageSection,
+        on_click: Callable[[str], None] | None = None,
+        brush: TrialBrush | None = None,
+    ) -> None:
+        self.section, self._on_click, self._brush = section, on_click, brush
         # Bokeh warns of an empty layout.
         note = Paragraph(text="Drawing this figure ...", disable_math=True, name=PLACEHOLDER)
-        self.card: Any = column(note, sizing_mode="stretch_width", styles=CARD)
+        self.card: Any = column(note, visible=section.is_shown(), sizing_mode="stretch_width", styles=CARD)
         self._models: list[Any] = []
         self.is_waiting = False
         #: The rendered figure that the models show; None before the first update.
         self._rendered: RenderedFigure | None = None
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether it shows a figure."""
+        return self._rendered is not None
 
     def update(self, live: LiveExperiment) -> bool:
         """Bring the models up to date; return whether they were replaced.
@@ -166,7 +180,10 @@ class Panel:
             return self._show(live, live.render(self.section.name, self.section.make, at_once=True))
         # There is no later version to compare it with, so its models are built once, not twice.
         made = self.section.make()
-        self.card.children = [made.build() if isinstance(made, FigureSpec) else made]
+        root = made.build() if isinstance(made, FigureSpec) else made
+        if self._brush is not None:
+            self._brush.attach(self.section.name, models_of(root))
+        self.card.children = [root]
         return True
 
     def mark_undrawn(self) -> None:
@@ -213,6 +230,8 @@ class Panel:
         if self._on_click is not None:
             # After the models are listed: later versions of the figure have no such tool.
             report_clicks(self._models, self._on_click)
+        if self._brush is not None:
+            self._brush.attach(self.section.name, self._models)
         self.card.children = [root]
 
 
@@ -253,6 +272,10 @@ class Viewer:
         self._pages: list[Page] = []
         self._panels: list[list[Panel]] = []
         self._detail: Panel | None = None
+        self._brush = TrialBrush()
+        budget = live.cpu_budget
+        self._log = LogView(live.storage, budget.measured, lambda: budget.is_contended)
+        self._log.rank_select.on_change("value", lambda name, old, new: self.update())
         self._table: Any = None
         self._tabs: Any = None
         #: Whether the last update was skipped or is incomplete.
@@ -267,6 +290,7 @@ class Viewer:
         if metric_select is not None:
             self._served.append(metric_select.root)
         self._top: list[Any] = [self._header, *self._served, self._heartbeat]
+        self._served.append(self._log.rank_select)
         if has_list:
             link = f'<a style="color:{colour("link")}" href="?">all experiments</a>'
             self._served.append(Div(text=link, name="back"))
@@ -360,6 +384,8 @@ class Viewer:
             return
         yield
         waiting = self._by_urgency()
+        self._take_last_step(lambda: self._log.show_end(self.live.projection.trials))
+        yield
         # A figure that could not be drawn in time does not change, so its page stays in the list.
         undrawn: list[Panel] = []
         while waiting and time.monotonic() <= until:
@@ -441,20 +467,35 @@ class Viewer:
                 # for a while, because a figure is not drawn again at once.
                 return
             self._begin()
-        for panel in self._panels[self._tabs.active]:
-            is_new = panel.update(live)
+        # First the sections that show nothing yet, from the top of the page.
+        panels = sorted(self._panels[self._tabs.active], key=lambda panel: panel.is_drawn)
+        for panel in panels:
+            try:
+                is_new = panel.update(live)
+            except Exception:
+                # The other sections, and the trial's output, must not become stale with it.
+                logger.exception("the section %r of a page could not be updated", panel.section.name)
+                continue
             self.needs_update |= panel.is_waiting
             if is_new and panel.section.name == "trials":
                 self._listen(panel)
-            if is_new and panel.section.is_slow:
-                # Update the other sections later, so that other callbacks of the loop run first.
+            if is_new and panel is not panels[-1]:
+                # Update the other sections later, so that this one is sent, and other callbacks of
+                # the loop run first.
                 self.document.add_next_tick_callback(self.update)
                 return
+        if not any(panel.is_waiting for panel in panels):
+            live.ranking.start_requested(live.projection)
+        if self._tabs.active == self._trials_page:
+            self._log.update(live.projection.trials)
+            self.needs_update |= self._log.is_waiting
 
     def _begin(self) -> None:
         """Add the pages; each stays empty until it is visible."""
         self._pages = experiment_pages(self.live)
-        self._panels = [[Panel(part, self._pick) for part in page.sections] for page in self._pages]
+        self._panels = [
+            [Panel(part, self._pick, self._brush) for part in page.sections] for page in self._pages
+        ]
         self._tabs = Tabs(
             tabs=[
                 TabPanel(
@@ -466,7 +507,7 @@ class Viewer:
             stylesheets=[InlineStyleSheet(css=TABS)],
         )
         self._tabs.on_change("active", lambda name, old, new: self.update())
-        self._page.children = [*self._top, self._tabs]
+        self._page.children = [*self._top, self._brush.root, self._tabs]
 
     @property
     def _trials_page(self) -> int:
@@ -489,6 +530,7 @@ class Viewer:
     def _listen(self, panel: Panel) -> None:
         """Show the details of the trials that are selected in the table."""
         table = self._table = panel.card.select_one({"type": DataTable})
+        panel.card.children = [*panel.card.children, self._brush.button(table)]
 
         def select(name: str, old: list[int], new: list[int]) -> None:
             known = table.source.data["place"]
@@ -499,6 +541,9 @@ class Viewer:
         table.source.selected.on_change("indices", select)
 
     def _select(self, places: list[int]) -> None:
+        if self.live.is_closing:
+            # Nothing can be read or drawn for another trial: the last one stays.
+            return
         # The buttons are for a single trial.
         self._selected = self.live.projection.trials[places[0]].trial_id if len(places) == 1 else ""
         part = trial_section(self.live, places)
@@ -506,7 +551,9 @@ class Viewer:
             number = self._trials_page
             self._detail = Panel(part, self._pick)
             self._panels[number].append(self._detail)
-            self._tabs.tabs[number].child.children.append(self._detail.card)
+            below = column(self._detail.card, self._log.root, sizing_mode="stretch_width")
+            self._tabs.tabs[number].child.children.append(below)
         else:
             self._detail.set_section(part)
+        self._log.select(places[0] if len(places) == 1 else None)
         self.update()

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 from bokeh.application import Application
 from bokeh.application.handlers.function import FunctionHandler
 from bokeh.document import Document
-from bokeh.models import Div
+from bokeh.models import CustomJS, Div
 from bokeh.server.server import BaseServer
 from tornado.httputil import HTTPServerRequest
 from tornado.ioloop import IOLoop
@@ -79,7 +79,7 @@ _CLOSE_TIMEOUT: Final = 3.0
 _FINAL_POLL_TIMEOUT: Final = 1.0
 #: Maximum seconds from the beginning of the end until all pages have been drawn for the last time.
 _FINAL_DRAW_SECONDS: Final = 2.0
-#: Maximum seconds for the last figure to be drawn and sent.
+#: Maximum seconds for the last figure to be drawn, and for the browser to show it.
 _FINAL_SEND_SECONDS: Final = 0.7
 
 #: Maximum number of open connections.
@@ -143,8 +143,12 @@ def _is_connected(document: Document) -> bool:
 async def _poll_all(lives: set[LiveExperiment]) -> None:
     """Poll experiments until all their records are applied."""
     for live in lives:
-        while await _run_in_thread(live.poll):
-            pass
+        try:
+            while await _run_in_thread(live.poll):
+                pass
+        except Exception:
+            # The pages show what was read before.
+            logger.exception("the last records of an experiment could not be read")
 
 
 class WebServer:
@@ -190,7 +194,8 @@ class WebServer:
         self._commander = commander
         guarded = commander is not None or address not in LOCAL_NAMES
         self._gate = RequestGate(address, self._origins, guarded=guarded)
-        self._viewers: set[_AnyViewer] = set()
+        #: The viewers, each with the element by which its browser confirms what it has shown.
+        self._viewers: dict[_AnyViewer, Div] = {}
         self._loop: Any = None
         self._http: BoundedServer | None = None
         self._closing: asyncio.Event | None = None
@@ -235,8 +240,10 @@ class WebServer:
         try:
             asyncio.run(self._serve())
         except BaseException as error:
-            logger.debug("the dashboard has ended", exc_info=True)
             self._error = error
+            # Before that, the constructor raises it.
+            if self._ready.is_set():
+                logger.exception("the dashboard has ended because of an error")
         finally:
             self._ready.set()
 
@@ -274,7 +281,13 @@ class WebServer:
             # for the lock in a thread of its own, and the loop remains free.
             polling.cancel()
             listing.cancel()
-            await self._show_final_state()
+            try:
+                await self._show_final_state()
+            except Exception:
+                logger.exception("the dashboard could not show the last state of its experiments")
+            for live in self._experiments.opened():
+                if live.forecast is not None:
+                    live.forecast.stop()
             server.stop()
             bound.close()
 
@@ -297,23 +310,38 @@ class WebServer:
         """Poll the experiments in a loop, each poll in a thread: a storage may be slow."""
         drawn = time.thread_time()
         while True:
-            more, rest = False, 0.0
             drawn, before = time.thread_time(), drawn
-            for live in self._experiments.opened():
-                if not live.needs_polling:
-                    continue
-                try:
-                    more |= await _run_in_thread(live.poll)
-                    self._update_waiting(live)
-                except Exception:
-                    logger.exception("the dashboard could not poll an experiment")
-                if not live.is_in_driver:
-                    # Nothing else in this process needs the time. A pause for the figures of one
-                    # experiment would keep the journals of all others unread.
-                    continue
-                waits = live.viewers > 0 and not live.has_caught_up
-                rest += live.cpu_budget.pause_seconds(drawn - before, hurry=waits)
-            await self._wait(max(rest, 0.01 if more else _PERIOD))
+            try:
+                await self._wait(await self._poll_opened(drawn - before))
+            except Exception:
+                # Without this task all pages would stay stale, and say nothing.
+                logger.exception("the dashboard could not update its pages")
+                await asyncio.sleep(_PERIOD)
+
+    async def _poll_opened(self, drawn: float) -> float:
+        """Poll each experiment once; return the seconds until the next poll.
+
+        Parameters
+        ----------
+        drawn : float
+            Processor seconds of this loop since the last call.
+        """
+        more, rest = False, 0.0
+        for live in self._experiments.opened():
+            if not live.needs_polling:
+                continue
+            try:
+                more |= await _run_in_thread(live.poll)
+                self._update_waiting(live)
+            except Exception:
+                logger.exception("the dashboard could not poll an experiment")
+            if not live.is_in_driver:
+                # Nothing else in this process needs the time. A pause for the figures of one
+                # experiment would keep the journals of all others unread.
+                continue
+            waits = live.viewers > 0 and not live.has_caught_up
+            rest += live.cpu_budget.pause_seconds(drawn, hurry=waits)
+        return max(rest, 0.01 if more else _PERIOD)
 
     async def _refresh_list(self) -> None:
         """Read for the list of experiments while somebody looks at it, each time in a thread."""
@@ -354,30 +382,39 @@ class WebServer:
 
     async def _show_final_state(self) -> None:
         """Poll for the last time, and show the final state to all viewers, on all their pages."""
-        viewers = tuple(self._viewers)
+        # Without a connection there is no browser that could show anything.
+        lives = {live for one in self._viewers if _is_connected(one.document) for live in one.lives}
         until = time.monotonic() + _FINAL_DRAW_SECONDS
         try:
-            await asyncio.wait_for(
-                _poll_all({live for one in viewers for live in one.lives}), _FINAL_POLL_TIMEOUT
-            )
+            await asyncio.wait_for(_poll_all(lives), _FINAL_POLL_TIMEOUT)
         except asyncio.TimeoutError:
             logger.debug("the last records are not shown: reading them took too long")
+        # Browsers may have left or come during the poll; from here on, nothing else runs until each
+        # viewer has a future.
+        viewers = [one for one in self._viewers if _is_connected(one.document)]
         if viewers:
             shown = [self._shown_end(viewer, until) for viewer in viewers]
             # A session that has ended meanwhile drops its callbacks: do not wait for it for ever.
             left = until - time.monotonic()
             await asyncio.wait(shown, timeout=max(left, 0.0) + _FINAL_SEND_SECONDS)
 
-    @staticmethod
-    def _shown_end(viewer: _AnyViewer, until: float) -> asyncio.Future[None]:
-        """Schedule the last update of a viewer; return a future that is done once it is sent."""
+    def _shown_end(self, viewer: _AnyViewer, until: float) -> asyncio.Future[None]:
+        """Schedule the last update of a viewer; return a future that is done once it is shown."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def finish() -> None:
             if not future.done():
                 future.set_result(None)
 
-        steps = viewer.show_end(until)
+        steps, receipt = viewer.show_end(until), self._viewers[viewer]
+
+        def ask_for_receipt() -> None:
+            # The end of a connection discards what a busy browser has not read yet.
+            if not _is_connected(viewer.document):
+                finish()
+                return
+            receipt.on_change("name", lambda attr, old, new: finish())
+            receipt.tags = ["end"]
 
         def take_step() -> None:
             goes_on = False
@@ -385,7 +422,7 @@ class WebServer:
                 goes_on = next(steps, _NO_STEP) is not _NO_STEP
             finally:
                 # Bokeh sends what a callback has changed before it runs the next one.
-                viewer.document.add_next_tick_callback(take_step if goes_on else finish)
+                viewer.document.add_next_tick_callback(take_step if goes_on else ask_for_receipt)
 
         viewer.document.add_next_tick_callback(take_step)
         return future
@@ -424,13 +461,18 @@ class WebServer:
         """Keep a viewer up to date until its session ends."""
         for live in viewer.lives:
             live.viewers += 1
-        self._viewers.add(viewer)
+        # An element that shows nothing. The browser changes its name when it gets a tag, and so
+        # confirms all that was sent before.
+        receipt = Div(visible=False)
+        receipt.js_on_change("tags", CustomJS(code="cb_obj.name = 'shown'"))
+        viewer.document.add_root(receipt)
+        self._viewers[viewer] = receipt
 
         # Bokeh calls this in the loop, so no update of the viewer runs at the same time, and only
         # the loop changes `viewers`. A reader thread that reads an old count does no harm: it
         # updates the density once more or once less, and figures update it again.
         def leave(_: Any) -> None:
-            self._viewers.discard(viewer)
+            self._viewers.pop(viewer, None)
             for live in viewer.lives:
                 live.viewers -= 1
 

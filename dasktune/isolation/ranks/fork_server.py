@@ -1,7 +1,8 @@
 """Fork servers of a worker: processes that have imported what ranks need, and fork the ranks.
 
-Four fresh interpreters that import PyTorch take seconds, and four forks of one that has imported it
-take a fraction of a second. The program of a fork server is `fork_server_process`.
+Four fresh interpreters take a second, and those that import PyTorch several. Four forks of a
+process that has imported what they need take a tenth of a second. The program of a fork server is
+`fork_server_process`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import os
 import pickle
 import select
 import signal
-import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -19,8 +19,9 @@ from multiprocessing.connection import Connection, Pipe
 from multiprocessing.reduction import send_handle
 from typing import Any, Final
 
-from dasktune.isolation.process import import_path, start_interpreter
+from dasktune.isolation.process import Interpreter, guarded, import_path, start_interpreter
 from dasktune.isolation.ranks.fork_server_process import (
+    FORKER,
     Forked,
     ForkRank,
     Preload,
@@ -39,8 +40,9 @@ _ANSWER_SECONDS: Final = 30.0
 #: Seconds that a server takes to exit after it has closed its connection.
 _EXIT_SECONDS: Final = 1.0
 
-#: What losses are about.
-_SUBJECT: Final = "the process that imports the modules of preload"
+#: Seconds for which the end of a killed server is waited for. One that waits for a device or a disk
+#: ends late, and is not reaped then.
+_EXIT_AFTER_KILL_SECONDS: Final = 30.0
 
 #: Seconds between two looks whether the caller still waits for a server.
 _LOOK_SECONDS: Final = 0.05
@@ -131,6 +133,11 @@ class ForkServer:
     #   them, so a rank's id may belong to another process afterwards. `ChildProcess` kills the
     #   group of a rank at once when it sees the death, as the guard of a group does.
     # - A request gets no answer in time: the server is killed, and with it all its ranks.
+    #
+    # Modules may start processes when they are imported. They belong to the server's process group,
+    # which a thread kills as soon as the server has died, and a guard if the worker has. The server
+    # is reaped only in `_end`, after the last kill of the group, so the number of the group cannot
+    # belong to another one.
 
     def __init__(self, environment: Mapping[str, str], modules: Sequence[str]) -> None:
         self._lock = threading.Lock()
@@ -142,16 +149,22 @@ class ForkServer:
         self._loss = ""
         #: Number of trials that use the server.
         self.users = 0
+        self._reaping = threading.Lock()
+        self._is_reaped = False
+        #: Set when the server has died and its process group was killed.
+        self._has_died = threading.Event()
         self._link: Connection
         self._link, theirs = Pipe()
         try:
             with theirs:
-                self._process = start_interpreter(
-                    "dasktune.isolation.ranks.fork_server_process", theirs.fileno(), environment
-                )
+                program = "dasktune.isolation.ranks.fork_server_process"
+                self._process = Interpreter(start_interpreter(program, theirs.fileno(), environment))
+            self._guard = guarded(self.pid)
         except BaseException:
+            # A server without its connection exits.
             self._link.close()
             raise
+        threading.Thread(target=self._wait_for_death, name="dasktune-death", daemon=True).start()
         # If it has died already, the wait for its answer finds that.
         with suppress(OSError):
             self._link.send(import_path(environment))
@@ -164,12 +177,17 @@ class ForkServer:
 
     @property
     def is_usable(self) -> bool:
-        """Whether the server can fork, has refused to for good, or still imports."""
+        """Whether the server can fork, has refused to fork, or still imports."""
         if self._preloaded is not None and self._preloaded.error is not None:
             return False
         if self._preloaded is not None and self._preloaded.refusal:
             return True
-        return not self._is_lost and self._process.poll() is None
+        return not self._is_lost and self._process.is_running()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the modules are imported, or have failed, as far as a trial has waited for it."""
+        return self._preloaded is not None
 
     def wait_until_ready(self, is_needed: Callable[[], bool]) -> Preloaded | None:
         """Wait until the modules are imported, and return how that ended.
@@ -198,10 +216,7 @@ class ForkServer:
                 if answer.error is not None or answer.refusal:
                     self._end("it is not needed")
                 if answer.refusal:
-                    logger.warning(
-                        "ranks start without preloaded modules, because %s: each imports them itself",
-                        answer.refusal,
-                    )
+                    logger.warning("ranks start as fresh interpreters: %s", answer.refusal)
         return None
 
     def fork(self, variables: Mapping[str, str], link: int, crash_file: int) -> ForkedProcess:
@@ -228,7 +243,7 @@ class ForkServer:
             assert isinstance(answer, Forked), answer
             if answer.error:
                 raise OSError(answer.error)
-            # The server reaps it only when it is told to, so this is the right process.
+            # The server reaps it only when `reap` asks for it, so this is the right process.
             return ForkedProcess(self, answer.pid)
 
     def reap(self, pid: int) -> int:
@@ -245,9 +260,9 @@ class ForkServer:
         return answer.status
 
     def close(self) -> None:
-        """Kill the server, and with it its ranks."""
+        """Kill the server, and with it its ranks and what modules have started."""
         # Not under the lock: a thread may wait for an answer, which the kill ends.
-        self._process.kill()
+        self._kill_group()
         with self._lock:
             self._end("the experiment has ended on this worker")
 
@@ -262,7 +277,7 @@ class ForkServer:
             self._end()
             raise ForkServerLost(self._loss) from error
         if not self._poll(_ANSWER_SECONDS):
-            self._end(f"{_SUBJECT} has not answered for {_ANSWER_SECONDS:g} s")
+            self._end(f"{FORKER} has not answered for {_ANSWER_SECONDS:g} s")
             raise ForkServerLost(self._loss)
         return self._receive()
 
@@ -286,13 +301,28 @@ class ForkServer:
         self._is_lost = True
         if not loss:
             # It has closed the connection, so it ends at once, and its status says of what.
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_EXIT_SECONDS)
-        self._process.kill()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_ANSWER_SECONDS)
-        self._loss = loss or f"{_SUBJECT} has ended with status {self._process.returncode}"
+            self._has_died.wait(_EXIT_SECONDS)
+        self._kill_group()
+        status: int | None = None
+        if self._has_died.wait(_EXIT_AFTER_KILL_SECONDS):
+            with self._reaping:
+                self._is_reaped = True
+            self._guard.release()
+            status = self._process.wait()
+        self._loss = loss or f"{FORKER} has ended with status {status}"
         self._link.close()
+
+    def _wait_for_death(self) -> None:
+        """Kill what modules have started as soon as the server has died."""
+        self._process.is_running(wait=True)
+        self._kill_group()
+        self._has_died.set()
+
+    def _kill_group(self) -> None:
+        with self._reaping, suppress(OSError):
+            # The number of a group without a member may belong to another one.
+            if not self._is_reaped:
+                os.killpg(self.pid, signal.SIGKILL)
 
 
 class ForkServers:
@@ -345,7 +375,8 @@ class ForkServers:
             raise OSError("the experiment has ended on this worker")
         key = tuple(sorted(environment.items())), tuple(modules)
         server = self._servers.get(key)
-        if server is None or not server.is_usable:
+        # One that no trial has waited for to the end may hang, so the next trial gets another.
+        if server is None or not server.is_usable or not (server.users or server.is_ready):
             # Each holds the memory of what it has imported.
             old = [one for one, held in self._servers.items() if not held.users or one == key]
             unused += map(self._servers.pop, old)

@@ -29,7 +29,10 @@ from dasktune.isolation.ranks import rank_process
 from dasktune.trainable.running.error_info import error_info
 from dasktune.trial.events import ErrorInfo
 
-__all__ = ["ForkRank", "Forked", "Preload", "Preloaded", "ReapRank", "Reaped", "main"]
+__all__ = ["FORKER", "ForkRank", "Forked", "Preload", "Preloaded", "ReapRank", "Reaped", "main"]
+
+#: The fork server in messages to users.
+FORKER: Final = "the process that forks the ranks"
 
 #: The devices of NVIDIA and AMD. A process that has one open has initialised CUDA or ROCm, and its
 #: forks cannot use it any more.
@@ -129,9 +132,9 @@ def _refusal() -> str:
     """Return why a fork of this process could not work; empty if it can."""
     threads = sorted(one.name for one in threading.enumerate() if one is not threading.main_thread())
     if threads:
-        return f"importing them starts threads ({', '.join(threads)}), which a fork does not have"
+        return f"{FORKER} has threads ({', '.join(threads)}), which a fork would not have"
     if any(name.startswith(_GPU_DEVICES) for name in _open_files()):
-        return "importing them opens a GPU, which a fork cannot use then"
+        return f"{FORKER} has opened a GPU, which a fork cannot use"
     return ""
 
 
@@ -167,8 +170,7 @@ def _serve(link: Connection) -> tuple[Connection, int] | None:
             link.send(answer)
         else:
             assert isinstance(request, ReapRank), request
-            _, status = os.waitpid(request.pid, 0)
-            link.send(Reaped(status=os.waitstatus_to_exitcode(status)))
+            link.send(Reaped(status=_reap(request.pid)))
 
 
 def _fork() -> Forked | None:
@@ -191,10 +193,24 @@ def _fork() -> Forked | None:
     return Forked(pid=pid)
 
 
+def _reap(pid: int) -> int:
+    try:
+        _, status = os.waitpid(pid, 0)
+    except ChildProcessError:
+        # The system has reaped it, because a module, or what has started the worker, ignores the
+        # ends of child processes. `subprocess` gives this status, too.
+        return 0
+    return os.waitstatus_to_exitcode(status)
+
+
 def _run(link: Connection, crash_file: int) -> None:
     """Run a rank in this fork."""
     _draw_own_random_numbers()
     sys.path[:] = link.recv()
+    # Python remembers for ever which directories of the path did not exist. A fresh interpreter
+    # looks again.
+    for place in [place for place, finder in sys.path_importer_cache.items() if finder is None]:
+        del sys.path_importer_cache[place]
     rank_process.main(link, crash_file)
 
 

@@ -118,7 +118,7 @@ class RankAgent:
     open_payload : callable
         Given a pickled configuration, returns what a child process unpickles. It may block.
     fork_servers : ForkServers, optional
-        The worker's processes with preloaded modules; without them ranks are fresh interpreters.
+        The worker's processes that fork ranks; without them ranks are fresh interpreters.
     """
 
     # The connection's reader calls `handle` and `close`, which return at once. One thread starts
@@ -258,13 +258,13 @@ class RankAgent:
             self._ping(message.spec.ranks.lost_after_s / _PINGS)
 
     def _open_fork_server(self, message: StartRanks) -> ForkServer | None:
-        """Return a process that has imported the modules of `preload`; None for fresh interpreters.
+        """Return a process that has imported what ranks need; None for fresh interpreters.
 
-        It may take seconds. A kill ends the wait.
+        It may take seconds. A kill ends the wait, and so does the death of that process.
         """
         settings, servers = message.spec.ranks, self._fork_servers
         assert settings is not None
-        if not settings.preload or not message.ranks or servers is None or not can_fork():
+        if settings.preload is None or not message.ranks or servers is None or not can_fork():
             return None
         shared = shared_environment(message.ranks[0].environment)
         server = servers.acquire({**inherited_environment(os.environ), **shared}, settings.preload)
@@ -276,7 +276,12 @@ class RankAgent:
         if not is_kept:
             servers.release(server)
             return None
-        preloaded = server.wait_until_ready(lambda: not self._is_killed())
+        try:
+            preloaded = server.wait_until_ready(lambda: not self._is_killed())
+        except ForkServerLost as loss:
+            # Not the trial's failure: nothing of it has run there.
+            logger.warning("ranks start as fresh interpreters: %s", loss)
+            return None
         if preloaded is None or preloaded.refusal:
             return None
         if preloaded.error is not None:
@@ -318,7 +323,7 @@ class RankAgent:
             try:
                 return ChildProcess(environment, start=partial(server.fork, environment))
             except ForkServerLost as loss:
-                logger.warning("a rank starts without preloaded modules: %s", loss)
+                logger.warning("a rank starts as a fresh interpreter: %s", loss)
         inherited = inherited_environment(os.environ)
         return ChildProcess(environment, module=_RANK_MODULE, inherited=inherited)
 

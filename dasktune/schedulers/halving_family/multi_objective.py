@@ -171,7 +171,7 @@ class MultiObjectiveASHAScheduler(AsyncHalving):
             return Continue()
         return Stop(
             f"in front {front + 1} of {len(fronts.sizes)}, number {ahead + 1} of {len(fronts)} "
-            f"{self._place(bracket, rungs[-1])}, of which the best {places} go on"
+            f"{self._place(bracket, rungs[-1])}, of which the best {places} continue"
         )
 
     def _point(self, trial: Trial, result: Mapping[str, Any]) -> list[float] | None:

@@ -281,7 +281,7 @@ class PromotingASHAScheduler(AsyncHalving):
         return (
             f"{self.metric} {value:.6g} is number {rung.rank(entry) + 1} of {len(rung)} "
             f"{self._place(climber.bracket, climber.rungs - 1)}, of which the best "
-            f"{self._quota(rung)} may go on"
+            f"{self._quota(rung)} may continue"
         )
 
 

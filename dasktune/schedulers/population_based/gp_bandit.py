@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dasktune.numeric_threads import single_threaded
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -89,6 +91,7 @@ class BanditState:
     seed: int
 
 
+@single_threaded("scipy.optimize", "sklearn.gaussian_process")
 def suggest_points(situation: BanditState) -> list[tuple[float, ...]]:
     r"""Return, one after the other, points with the largest upper confidence bound of improvement.
 

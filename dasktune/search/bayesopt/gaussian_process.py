@@ -12,6 +12,7 @@ import numpy as np
 from numpy.random import RandomState, SeedSequence, default_rng
 
 from dasktune.errors import check
+from dasktune.numeric_threads import single_threaded
 from dasktune.search.ask_tell import AskTell
 from dasktune.search.searcher import FINISHED, Finished
 from dasktune.search.spaces.flat_space import FlatSpace
@@ -144,6 +145,7 @@ class GaussianProcess(AskTell):
         near = 0.5 * 10.0**-self._duplicates.digits
         return bool(self._seen) and bool((np.abs(np.array(self._seen) - vector) <= near).all(axis=1).any())
 
+    @single_threaded("bayes_opt")
     def _propose(self, seed: int) -> list[float]:
         names = [f"{index:03d}" for index in range(len(self._flat.parameters))]
         if self._asked < self._random_steps or not self._known:

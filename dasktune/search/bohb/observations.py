@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import inf, isfinite
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Observations", "Point"]
+from dasktune.search.spaces.unit_cube import Point
 
-#: A configuration in the unit cube; None for each parameter that it does not have.
-Point = Sequence[float | None]
+__all__ = ["Observations"]
 
 
 class Observations:

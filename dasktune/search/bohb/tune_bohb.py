@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import floor, inf, isfinite, log2
+from math import floor, log2
 from typing import Any, Final
 
-from numpy.random import Generator, SeedSequence
+from numpy.random import Generator
 
 from dasktune.errors import check
 from dasktune.search.bohb.model import BOHBConfig, has_enough, propose
-from dasktune.search.bohb.observations import Observations, Point
+from dasktune.search.bohb.observations import Observations
+from dasktune.search.model_searcher import ModelSearcher, finite
 from dasktune.search.searcher import EvaluatedPoint
-from dasktune.search.space_searcher import SpaceSearcher
-from dasktune.search.spaces.flat_space import FlatSpace
-from dasktune.search.spaces.unit_cube import UnitCube
-from dasktune.space.checks import as_int
-from dasktune.trial.metrics import Metric, Modes, lookup, number
+from dasktune.search.spaces.unit_cube import Point
+from dasktune.trial.metrics import Metric, Modes, lookup
 
 __all__ = ["TuneBOHB"]
 
@@ -25,7 +23,7 @@ __all__ = ["TuneBOHB"]
 _UNKNOWN_BUDGET: Final = 0.0
 
 
-class TuneBOHB(SpaceSearcher):
+class TuneBOHB(ModelSearcher["Point | None"]):
     """Suggest configurations by the density ratio of good and bad ones: the model of BOHB [1]_.
 
     Use it with :class:`~dasktune.schedulers.HyperBandForBOHB`, with any other scheduler, or without
@@ -60,10 +58,12 @@ class TuneBOHB(SpaceSearcher):
     ConfigError
         If an argument is invalid, or the space has a grid, a domain without bounds, or no domain.
 
-    Notes ----- For each budget b there is a set D_b of configurations with their losses. The model
-    uses the largest budget with at least N_min + 2 of them. The best q percent are good, the others
-    bad (equation 3); l and g are the kernel densities of the good and the bad ones (equation 2). Of
-    N_s candidates, drawn from l with wider kernels, the searcher suggests the one with the largest
+    Notes
+    -----
+    For each budget b there is a set D_b of configurations with their losses. The model uses the
+    largest budget with at least N_min + 2 of them. The best q percent are good, the others bad
+    (equation 3); l and g are the kernel densities of the good and the bad ones (equation 2). Of N_s
+    candidates, drawn from l with wider kernels, the searcher suggests the one with the largest
     l(x) / g(x). A fraction rho of the suggestions is random (algorithm 2).
 
     `HyperBandForBOHB` reports the budget of each rung. With other schedulers, the searcher records
@@ -72,7 +72,8 @@ class TuneBOHB(SpaceSearcher):
 
     A configuration that failed, or whose value at a budget is not finite, is always a bad one. For
     a point that was evaluated elsewhere, the budgets are 1, 2, 4, 8, ... and the number of its
-    `intermediate_values`; without these, it has one budget, below all others.
+    `intermediate_values`; without these, it has one budget, below all others, and a pruned one is
+    ignored.
 
     A parameter inside a choice exists only with its option. In the model, configurations without
     the parameter get its value from a random configuration that has it, as in the reference
@@ -113,53 +114,23 @@ class TuneBOHB(SpaceSearcher):
         time_attr: str = "training_iteration",
     ) -> None:
         self._config = BOHBConfig.from_mapping(bohb_config)
-        self.max_concurrent = as_int("max_concurrent", max_concurrent, least=0)
         check(isinstance(time_attr, str), "time_attr", "the name of a reported number", time_attr)
         self.time_attr = time_attr
-        #: The point of each unfinished trial; None if its configuration is not in the space.
-        self._open: dict[str, Point | None] = {}
-        self._paused: dict[str, None] = {}
         self._evidence = Observations()
         #: Whether the scheduler reports budgets.
         self._is_told = False
         #: The number of evaluated points that were added.
         self._num_evaluated = 0
-        #: Evaluated points that were added before the space was set.
-        self._untold: list[EvaluatedPoint] = []
-        super().__init__(space, metric=metric, mode=mode, points_to_evaluate=points_to_evaluate, seed=seed)
+        super().__init__(
+            space,
+            metric=metric,
+            mode=mode,
+            points_to_evaluate=points_to_evaluate,
+            seed=seed,
+            max_concurrent=max_concurrent,
+        )
 
-    def _start(self, seed: SeedSequence | None) -> None:
-        super()._start(seed)
-        untold, self._untold = self._untold, []
-        for point in untold:
-            self._learn(point)
-
-    def _abandon_open_trials(self) -> None:
-        self._open.clear()
-        self._paused.clear()
-
-    def _set_space(self, space: Mapping[str, Any], name: str) -> None:
-        super()._set_space(space, name)
-        self._flat = FlatSpace(self._axes, "BOHB", name)
-        self._cube = UnitCube(self._flat.parameters)
-
-    def set_max_concurrency(self, max_concurrent: int) -> bool:
-        """Set the limit, and return True: the searcher limits itself."""
-        self.max_concurrent = max_concurrent
-        return True
-
-    def suggest(self, trial_id: str) -> dict[str, Any] | None:
-        """Return the next preset, a random configuration, or the best candidate of the model."""
-        self._start_without_experiment()
-        if self.max_concurrent and len(self._open) - len(self._paused) >= self.max_concurrent:
-            return None
-        rng = self._next_rng()
-        config = self._next_preset(rng) or self._sample_model(rng) or self._variants.draw(0, rng).config
-        self._open[trial_id] = self._point(config)
-        self._count += 1
-        return self._searched_part(config)
-
-    def _sample_model(self, rng: Generator) -> dict[str, Any] | None:
+    def _propose(self, rng: Generator) -> dict[str, Any] | None:
         """Return the model's best candidate; None if the suggestion must be random.
 
         The suggestion is random with the probability rho, and as long as no budget has enough
@@ -176,60 +147,38 @@ class TuneBOHB(SpaceSearcher):
                 return self._variants.fill_in(point, rng)
         return None
 
-    def _point(self, config: Mapping[str, Any]) -> Point | None:
-        values = self._flat.values(self._variants.domain_values(config))
-        return None if values is None else self._cube.vector(values)
+    def _opened(self, number: int, config: Mapping[str, Any]) -> Point | None:
+        return self._point(config)
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Record the result at its budget, if it has one."""
-        self._observe(trial_id, result)
+        self._observe(trial_id, self._open.get(trial_id), result)
 
-    def on_trial_complete(
-        self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
+    def _finish(self, trial_id: str, opened: Point | None, result: Mapping[str, Any]) -> None:
+        self._observe(trial_id, opened, result, last=True)
+
+    def _fail(self, trial_id: str, opened: Point | None) -> None:
+        if opened is not None:
+            self._evidence.fail(trial_id, opened)
+
+    def _observe(
+        self, trial_id: str, point: Point | None, result: Mapping[str, Any], *, last: bool = False
     ) -> None:
-        """Record the trial's last result or its failure."""
-        if result is not None and not error:
-            self._observe(trial_id, result, last=True)
-        self._paused.pop(trial_id, None)
-        point = self._open.pop(trial_id, None)
-        if error and point is not None:
-            self._evidence.fail(trial_id, point)
-
-    def on_pause(self, trial_id: str) -> None:
-        """Exclude the trial from the limit until it resumes."""
-        if trial_id in self._open:
-            self._paused[trial_id] = None
-
-    def on_unpause(self, trial_id: str) -> None:
-        """Count the trial towards the limit again."""
-        self._paused.pop(trial_id, None)
-
-    def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
-        """Replace the trial's configuration, or remove the trial if `config` is None."""
-        self._open.pop(trial_id, None)
-        self._paused.pop(trial_id, None)
-        if config is not None:
-            self._open[trial_id] = self._point(config)
-
-    def _observe(self, trial_id: str, result: Mapping[str, Any], *, last: bool = False) -> None:
-        point = self._open.get(trial_id)
-        if point is None:
-            return
-        budget = self._budget(trial_id, result, last)
-        if budget is not None:
+        budget = None if point is None else self._budget(trial_id, result, last)
+        if point is not None and budget is not None:
             loss = self._loss(lookup(result, str(self.metric)))
             self._evidence.observe(trial_id, point, budget=budget, loss=loss)
 
     def _budget(self, trial_id: str, result: Mapping[str, Any], last: bool) -> float | None:
         """Return the budget at which to record a result; None if not to record it."""
-        reported = _finite(lookup(result, "hyperband_info/budget"))
+        reported = finite(lookup(result, "hyperband_info/budget"))
         if reported is not None and not self._is_told:
             # Earlier results were recorded at other budgets than the scheduler's.
             self._is_told = True
             self._evidence.keep_only(_UNKNOWN_BUDGET)
         if self._is_told:
             return reported
-        time = _finite(lookup(result, self.time_attr))
+        time = finite(lookup(result, self.time_attr))
         if last:
             return _UNKNOWN_BUDGET if time is None else time
         if time is None or time < 1:
@@ -237,34 +186,7 @@ class TuneBOHB(SpaceSearcher):
         level = _level(time)
         return None if self._evidence.is_observed(trial_id, level) else level
 
-    def _loss(self, value: Any) -> float:
-        real = _finite(value)
-        if real is None:
-            return inf
-        return -real if self.mode == "max" else real
-
-    def learn_point(self, point: EvaluatedPoint) -> None:
-        """Learn from a configuration that was evaluated elsewhere.
-
-        `intermediate_values` are the values after 1, 2, 3, ... units of `time_attr`. If they are
-        given, `value` is ignored; without them a pruned point is ignored.
-
-        Raises
-        ------
-        ConfigError
-            If the configuration is not a point of the space. If the space is not set yet,
-            :meth:`set_search_properties` raises it.
-        """
-        if self._entropy:
-            self._learn(point)
-        else:
-            self._untold.append(point)
-
-    def _learn(self, evaluated: EvaluatedPoint) -> None:
-        point = self._point(evaluated.parameters)
-        rule = "a point of the search space"
-        check(point is not None, "parameters", rule, dict(evaluated.parameters))
-        assert point is not None
+    def _learn_at(self, point: Point, evaluated: EvaluatedPoint) -> None:
         name = f"evaluated {self._num_evaluated}"
         self._num_evaluated += 1
         steps = evaluated.intermediate_values
@@ -281,10 +203,7 @@ class TuneBOHB(SpaceSearcher):
     def state_dict(self) -> dict[str, Any]:
         """Return the unfinished trials and all observations."""
         return {
-            "count": self._count,
-            "entropy": list(self._entropy),
-            "open": dict(self._open),
-            "paused": list(self._paused),
+            **super().state_dict(),
             "evidence": self._evidence.state_dict(),
             "is_told": self._is_told,
             "num_evaluated": self._num_evaluated,
@@ -292,17 +211,10 @@ class TuneBOHB(SpaceSearcher):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that :meth:`state_dict` returned."""
-        self._count, self._entropy = state["count"], list(state["entropy"])
-        self._open = dict(state["open"])
-        self._paused = dict.fromkeys(state["paused"])
+        super().load_state_dict(state)
         self._evidence.load_state_dict(state["evidence"])
         self._is_told = state["is_told"]
         self._num_evaluated = state["num_evaluated"]
-
-
-def _finite(value: Any) -> float | None:
-    real = number(value)
-    return real if real is not None and isfinite(real) else None
 
 
 def _level(time: float) -> float:

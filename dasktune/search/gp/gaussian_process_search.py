@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, Final
 
 import numpy as np
-from numpy.random import Generator, SeedSequence
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from dasktune.errors import ConfigError, check
@@ -21,10 +21,9 @@ from dasktune.search.gp.resource_gp import (
     prior_mean,
 )
 from dasktune.search.gp.rung_losses import LossTable, RungLosses
+from dasktune.search.model_searcher import ModelSearcher, finite
 from dasktune.search.searcher import STOPPED_EARLY, EvaluatedPoint
-from dasktune.search.space_searcher import SpaceSearcher
-from dasktune.search.spaces.flat_space import FlatSpace
-from dasktune.search.spaces.unit_cube import UnitCube
+from dasktune.search.spaces.unit_cube import Point
 from dasktune.space.checks import as_float, as_int
 from dasktune.trial.metrics import Metric, Modes, lookup, number
 
@@ -44,7 +43,7 @@ _MOST_PENDING: Final = 100
 _DIGITS: Final = 9
 
 
-class GaussianProcessSearch(SpaceSearcher):
+class GaussianProcessSearch(ModelSearcher[int]):
     """Suggest configurations by a Gaussian process over configurations and resources. Needs SciPy.
 
     It learns from the results of all rungs at once, also from those of running and paused trials.
@@ -79,6 +78,9 @@ class GaussianProcessSearch(SpaceSearcher):
     max_observations : int, default=160
         The largest number of results that the process is fitted to, at least 2. The time of a fit
         grows with its third power.
+    max_concurrent : int, default=0
+        The largest number of unfinished trials, not counting trials paused at a rung; 0 for no
+        limit.
 
     Raises
     ------
@@ -114,6 +116,10 @@ class GaussianProcessSearch(SpaceSearcher):
     With the default `max_observations` and 6 parameters, a suggestion takes 7 ms of processor time
     after 100 results and 16 ms after 1,000; with a fit, 12 and 67 ms (medians on 2026-11-26, one
     thread of a shared virtual core). After 1,000 results there is a fit every 120 results.
+
+    The `intermediate_values` of a point that was evaluated elsewhere are the values after 1, 2, 3,
+    ... units of `time_attr`. If they are given, its `value` is ignored. Without them a pruned point
+    is ignored, and any other counts as trained as long as the longest trial.
 
     A parameter inside a choice exists only with its option: see
     :class:`~dasktune.search.gp.kernel_features.KernelFeatures`.
@@ -158,6 +164,7 @@ class GaussianProcessSearch(SpaceSearcher):
         random_fraction: float = 0.25,
         n_initial_points: int = 10,
         max_observations: int = 160,
+        max_concurrent: int = 0,
     ) -> None:
         _require_scipy()
         check(isinstance(time_attr, str), "time_attr", "the name of a reported number", time_attr)
@@ -170,55 +177,35 @@ class GaussianProcessSearch(SpaceSearcher):
         check(is_fraction, "random_fraction", "from 0 to 1", random_fraction)
         self.n_initial_points = as_int("n_initial_points", n_initial_points, least=1)
         self.max_observations = as_int("max_observations", max_observations, least=2)
-        #: The number of each unfinished trial, in the order of suggestions.
-        self._open: dict[str, int] = {}
-        self._paused: dict[str, None] = {}
         self._evidence = RungLosses(first, factor)
         #: The hyperparameters of the process, and the number of results that they were fitted to.
         self._theta: list[float] | None = None
         self._num_fitted = 0
         #: The number of evaluated points that were added.
         self._num_evaluated = 0
-        #: Evaluated points that were added before the space was set.
-        self._untold: list[EvaluatedPoint] = []
-        super().__init__(space, metric=metric, mode=mode, points_to_evaluate=points_to_evaluate, seed=seed)
-
-    def _start(self, seed: SeedSequence | None) -> None:
-        super()._start(seed)
-        untold, self._untold = self._untold, []
-        for point in untold:
-            self._learn(point)
-
-    def _abandon_open_trials(self) -> None:
-        self._open.clear()
-        self._paused.clear()
+        super().__init__(
+            space,
+            metric=metric,
+            mode=mode,
+            points_to_evaluate=points_to_evaluate,
+            seed=seed,
+            max_concurrent=max_concurrent,
+        )
 
     def _set_space(self, space: Mapping[str, Any], name: str) -> None:
         super()._set_space(space, name)
-        self._flat = FlatSpace(self._axes, "GaussianProcessSearch", name)
-        self._cube = UnitCube(self._flat.parameters)
         self._features = KernelFeatures(self._flat.parameters)
 
-    def suggest(self, trial_id: str) -> dict[str, Any]:
-        """Return the next preset, a random configuration, or the best candidate of the model."""
-        self._start_without_experiment()
-        rng = self._next_rng()
-        config = self._next_preset(rng) or self._sample_model(rng) or self._variants.draw(0, rng).config
-        self._open_trial(trial_id, self._count, config)
-        self._count += 1
-        return self._searched_part(config)
-
-    def _open_trial(self, trial_id: str, number: int, config: Mapping[str, Any]) -> None:
-        self._open[trial_id] = number
+    def _opened(self, number: int, config: Mapping[str, Any]) -> int:
         point = self._point(config)
         if point is not None:
             self._evidence.add(number, point)
+        return number
 
-    def _point(self, config: Mapping[str, Any]) -> list[float | None] | None:
-        values = self._flat.values(self._variants.domain_values(config))
-        return None if values is None else self._cube.vector(values)
+    def _remove(self, opened: int) -> None:
+        self._evidence.remove(opened)
 
-    def _sample_model(self, rng: Generator) -> dict[str, Any] | None:
+    def _propose(self, rng: Generator) -> dict[str, Any] | None:
         """Return the model's best candidate; None if the suggestion must be random."""
         if rng.random() < self.random_fraction or self._evidence.num_observed < self.n_initial_points:
             return None
@@ -304,25 +291,15 @@ class GaussianProcessSearch(SpaceSearcher):
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Record the result if it is the first one at a rung."""
-        loss = self._loss(result)
+        loss = self._reported_loss(result)
         if trial_id in self._open and loss is not None:
             self._evidence.observe(self._open[trial_id], time=self._time(result), loss=loss)
 
-    def on_trial_complete(
-        self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
-    ) -> None:
-        """Record the trial's last result or its failure."""
-        self._paused.pop(trial_id, None)
-        opened = self._open.pop(trial_id, None)
-        if opened is None:
-            return
-        if error:
-            self._evidence.fail(opened)
-        elif result is not None:
-            self._record_last(opened, result)
+    def _fail(self, trial_id: str, opened: int) -> None:
+        self._evidence.fail(opened)
 
-    def _record_last(self, opened: int, result: Mapping[str, Any]) -> None:
-        loss = self._loss(result)
+    def _finish(self, trial_id: str, opened: int, result: Mapping[str, Any]) -> None:
+        loss = self._reported_loss(result)
         if loss is None:
             # A trial that never reported the metric counts as failed.
             if not self._evidence.is_observed(opened):
@@ -332,66 +309,20 @@ class GaussianProcessSearch(SpaceSearcher):
         else:
             self._evidence.finish(opened, time=self._time(result), loss=loss)
 
-    def on_pause(self, trial_id: str) -> None:
-        """Stop expecting a result of the trial until it resumes."""
-        if trial_id in self._open:
-            self._paused[trial_id] = None
-
-    def on_unpause(self, trial_id: str) -> None:
-        """Expect a result of the trial again."""
-        self._paused.pop(trial_id, None)
-
-    def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
-        """Replace the trial's configuration, or remove the trial if `config` is None."""
-        self._paused.pop(trial_id, None)
-        opened = self._open.pop(trial_id, None)
-        if opened is not None:
-            self._evidence.remove(opened)
-        if config is not None:
-            if opened is None:
-                opened, self._count = self._count, self._count + 1
-            self._open_trial(trial_id, opened, config)
-
-    def _loss(self, result: Mapping[str, Any]) -> float | None:
-        """Return the loss, lower is better; None if the metric is missing or not a number."""
+    def _reported_loss(self, result: Mapping[str, Any]) -> float | None:
+        """Return the loss; None if the metric is missing or not a number."""
         value = number(lookup(result, str(self.metric)))
-        if value is None:
-            return None
-        return -value if self.mode == "max" else value
+        return None if value is None else self._loss(value)
 
     def _time(self, result: Mapping[str, Any]) -> float | None:
-        value = number(lookup(result, self.time_attr))
-        return None if value is None or not np.isfinite(value) else value
+        return finite(lookup(result, self.time_attr))
 
-    def learn_point(self, point: EvaluatedPoint) -> None:
-        """Learn from a configuration that was evaluated elsewhere.
-
-        `intermediate_values` are the values after 1, 2, 3, ... units of `time_attr`. If they are
-        given, `value` is ignored. Without them a pruned point is ignored, and any other counts as
-        trained as long as the longest trial.
-
-        Raises
-        ------
-        ConfigError
-            If the configuration is not a point of the space. If the space is not set yet,
-            :meth:`set_search_properties` raises it.
-        """
-        if self._entropy:
-            self._learn(point)
-        else:
-            self._untold.append(point)
-
-    def _learn(self, evaluated: EvaluatedPoint) -> None:
-        point = self._point(evaluated.parameters)
-        rule = "a point of the search space"
-        check(point is not None, "parameters", rule, dict(evaluated.parameters))
-        assert point is not None
+    def _learn_at(self, point: Point, evaluated: EvaluatedPoint) -> None:
         # Negative, so that trials keep their numbers.
         self._num_evaluated += 1
         own = -self._num_evaluated
         self._evidence.add(own, point)
-        sign = -1 if self.mode == "max" else 1
-        steps = [sign * value for value in evaluated.intermediate_values]
+        steps = [self._loss(value) for value in evaluated.intermediate_values]
         for time, loss in enumerate(steps, 1):
             self._evidence.observe(own, time=time, loss=loss)
         if evaluated.error:
@@ -399,16 +330,12 @@ class GaussianProcessSearch(SpaceSearcher):
         elif steps and not evaluated.pruned:
             self._evidence.finish(own, time=len(steps), loss=steps[-1])
         elif not evaluated.pruned:
-            assert not isinstance(evaluated.value, list), "it optimises one metric"
-            self._evidence.finish(own, time=None, loss=sign * evaluated.value)
+            self._evidence.finish(own, time=None, loss=self._loss(evaluated.value))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the unfinished trials, all recorded losses, and the last fit."""
         return {
-            "count": self._count,
-            "entropy": list(self._entropy),
-            "open": dict(self._open),
-            "paused": list(self._paused),
+            **super().state_dict(),
             "evidence": self._evidence.state_dict(),
             "theta": None if self._theta is None else list(self._theta),
             "num_fitted": self._num_fitted,
@@ -417,9 +344,7 @@ class GaussianProcessSearch(SpaceSearcher):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that :meth:`state_dict` returned."""
-        self._count, self._entropy = state["count"], list(state["entropy"])
-        self._open = dict(state["open"])
-        self._paused = dict.fromkeys(state["paused"])
+        super().load_state_dict(state)
         self._evidence.load_state_dict(state["evidence"])
         self._theta = None if state["theta"] is None else list(state["theta"])
         self._num_fitted = state["num_fitted"]

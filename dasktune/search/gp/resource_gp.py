@@ -8,6 +8,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from dasktune.numeric_threads import single_threaded
+
 __all__ = ["ResourceGP", "expected_improvement", "fit_hyperparameters", "prior_mean"]
 
 Array = NDArray[np.float64]
@@ -38,6 +40,7 @@ def prior_mean(num_parameters: int) -> Array:
     return np.asarray(logs)
 
 
+@single_threaded("scipy.linalg", "scipy.optimize")
 def fit_hyperparameters(theta: Array, vectors: Array, owners: NDArray[np.int64], u: Array, z: Array) -> Array:
     """Return hyperparameters of a larger posterior density, by 8 steps of L-BFGS from `theta`.
 
@@ -142,6 +145,7 @@ class ResourceGP:
     (True, True, True)
     """
 
+    @single_threaded("scipy.linalg")
     def __init__(self, theta: Array, owners: NDArray[np.int64], vectors: Array, u: Array, z: Array) -> None:
         from scipy.linalg import cho_factor, cho_solve
 
@@ -152,6 +156,7 @@ class ResourceGP:
         self._factor = cho_factor(covariance, lower=True)
         self._alpha = cho_solve(self._factor, z)
 
+    @single_threaded("scipy.linalg")
     def predict(self, vectors: Array, u: Array) -> tuple[Array, Array]:
         """Return mean and variance at other configurations and resources.
 
@@ -171,6 +176,7 @@ class ResourceGP:
         solved = solve_triangular(self._factor[0], between, lower=True)
         return between.T @ self._alpha, np.maximum(1 - (solved**2).sum(axis=0), 1e-9)
 
+    @single_threaded("scipy.linalg")
     def draw(self, vectors: Array, u: Array, rng: Generator) -> Array:
         """Draw the losses without noise at other configurations, all of them jointly.
 

@@ -104,6 +104,8 @@ class OptunaSearch(Searcher):
     #: The state that `restore` has read, from which the next experiment begins. Searchers that an
     #: older version has pickled have no value of their own.
     _restored: Mapping[str, Any] | None = None
+    #: Whether the study already has this state, as space, metric and mode were known.
+    _has_restored: bool = False
 
     def __init__(
         self,
@@ -163,10 +165,14 @@ class OptunaSearch(Searcher):
         if self._own_space is None:
             self._space = make_space(config, "param_space")
         sequence = spec.get("seed")
+        # The study may have got evaluated points since it has the state.
+        restored = self.state_dict() if self._has_restored else self._restored
+        self._restored, self._has_restored = None, False
         study = self._create_study(None if sequence is None else int(sequence.generate_state(1)[0]))
-        restored, self._restored = self._restored, None
         if restored:
             study.load_state_dict(restored)
+            for point in self._evaluated:
+                self._learn(study, point)
             for trial_id in list(study.open):  # trials of the experiment that the state is from
                 study.tell(trial_id, "FAIL")
         return self._own_space is None
@@ -240,8 +246,10 @@ class OptunaSearch(Searcher):
             self._require_study().load_state_dict(state)
 
     def _restore_state(self, state: Mapping[str, Any]) -> None:
-        self._restored = state
-        if self._space is not None and None not in (self.metric, self.mode):
+        # The state replaces what the searcher has learned until now, and what it would learn.
+        self._restored, self._evaluated = state, []
+        self._has_restored = self._space is not None and None not in (self.metric, self.mode)
+        if self._has_restored:
             self.load_state_dict(state)
 
     @staticmethod

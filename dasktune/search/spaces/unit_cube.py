@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 
 from dasktune.search.spaces.flat_space import FlatParameter
 
-__all__ = ["UnitCube"]
+__all__ = ["Point", "UnitCube"]
+
+#: A configuration in the unit cube; None for each parameter that it does not have.
+Point = Sequence[float | None]
 
 
 class UnitCube:

@@ -14,6 +14,7 @@ from dasktune.search.spaces.parameter_tree import compile_tree
 from dasktune.search.spaces.parameters import Options, Range
 from dasktune.search.warm.past_experiments import plain
 from dasktune.space import Domain, Function
+from dasktune.trial.metrics import number
 
 __all__ = ["ConfigFeatures"]
 
@@ -157,9 +158,10 @@ def _feature(path: str, inside: tuple[str, ...], leaves: list[Any]) -> _Feature:
 
 
 def _number(value: Any) -> float | None:
-    # Trees have no use for infinity, which scikit-learn refuses.
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-    return float(value) if is_number else None
+    # Trees have no use for infinity, which scikit-learn refuses. An integer can be too large to be
+    # a float.
+    real = None if isinstance(value, bool) or not isinstance(value, int | float) else number(value)
+    return real if real is not None and isfinite(real) else None
 
 
 def _category(value: Any) -> str:

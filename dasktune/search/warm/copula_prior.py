@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasktune.errors import ConfigError
+from dasktune.numeric_threads import single_threaded
 
 __all__ = ["CopulaPrior", "normal_scores", "require_sklearn"]
 
@@ -71,6 +72,7 @@ class CopulaPrior:
     rate 0.1.
     """
 
+    @single_threaded("sklearn.ensemble")
     def __init__(
         self, table: NDArray[np.float64], scores: NDArray[np.float64], is_category: NDArray[np.bool_]
     ) -> None:
@@ -81,6 +83,7 @@ class CopulaPrior:
         self.deviation = float(np.std(scores - held_out))
         self._trees = _trees(is_category).fit(table, scores)
 
+    @single_threaded("sklearn.ensemble")
     def predict(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the expected scores of configurations; lower is better."""
         predicted: NDArray[np.float64] = self._trees.predict(table)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dasktune.search.spaces.unit_cube import Point
 from dasktune.search.warm.copula_prior import normal_scores
 
-__all__ = ["OwnTrials", "Point"]
-
-#: A configuration in the unit cube; None for each parameter that it does not have.
-Point = Sequence[float | None]
+__all__ = ["OwnTrials"]
 
 
 class OwnTrials:

@@ -94,6 +94,22 @@ class PastExperiment:
         goal = getattr(given, "default_metric", None), getattr(given, "default_mode", None)
         return cls(name, tuple(_trial(one, name) for one in trials), metric, goal)
 
+    def full_values(self, metric: str) -> list[tuple[Mapping[str, Any], float]]:
+        """Return the configuration and the last value of each trial that has trained fully.
+
+        Parameters
+        ----------
+        metric : str
+            The name that the metric had in this experiment. Trials without it are left out.
+        """
+        found = [
+            (trial.length, trial.config, value)
+            for trial in self.trials
+            if not trial.is_cut and (value := trial.value(metric)) is not None
+        ]
+        longest = max((length for length, _, _ in found if length < inf), default=0.0)
+        return [(config, value) for length, config, value in found if length >= longest]
+
     def full_trials(self, metric: str, mode: str) -> tuple[list[Mapping[str, Any]], list[float]]:
         """Return the configurations and the losses of the trials that have trained fully.
 
@@ -123,13 +139,7 @@ class PastExperiment:
         agrees = own != name or direction in (None, mode)
         hint = f"It optimised {name!r} with mode={direction!r}: learn only from experiments of the same goal."
         check(agrees, f"mode of {self.name}", repr(mode), direction, hint)
-        found = [
-            (trial.length, trial.config, value)
-            for trial in self.trials
-            if not trial.is_cut and (value := trial.value(name)) is not None
-        ]
-        longest = max((length for length, _, _ in found if length < inf), default=0.0)
-        full = [(config, value) for length, config, value in found if length >= longest]
+        full = self.full_values(name)
         hint = (
             f"Others were stopped early, failed, have not ended, or have no {name!r}. "
             "Leave this experiment out, or name its metric: past=[(path, metric)]."

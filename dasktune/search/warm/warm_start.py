@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from math import inf, isfinite
+from math import inf
 from typing import Any, Final
 
 import numpy as np
@@ -15,16 +15,15 @@ from dasktune.errors import check, without_passwords
 from dasktune.search.gp.candidates import random_points
 from dasktune.search.gp.kernel_features import KernelFeatures
 from dasktune.search.gp.resource_gp import ResourceGP
+from dasktune.search.model_searcher import ModelSearcher
 from dasktune.search.searcher import STOPPED_EARLY, EvaluatedPoint
-from dasktune.search.space_searcher import SpaceSearcher
-from dasktune.search.spaces.flat_space import FlatSpace
-from dasktune.search.spaces.unit_cube import UnitCube
+from dasktune.search.spaces.unit_cube import Point
 from dasktune.search.warm.config_features import ConfigFeatures
 from dasktune.search.warm.copula_prior import CopulaPrior, normal_scores, require_sklearn
-from dasktune.search.warm.own_trials import OwnTrials, Point
+from dasktune.search.warm.own_trials import OwnTrials
 from dasktune.search.warm.past_experiments import PastExperiment
 from dasktune.search.warm.prior_guard import LEAST_OWN_TRIALS, fitted_process, prior_weight
-from dasktune.space.checks import as_int
+from dasktune.text.formatting import plural
 from dasktune.trial.metrics import Metric, Modes, lookup, number
 
 __all__ = ["WarmStart"]
@@ -35,7 +34,7 @@ logger = logging.getLogger(__name__)
 _CANDIDATES: Final = 300
 
 
-class WarmStart(SpaceSearcher):
+class WarmStart(ModelSearcher["tuple[int, Point] | None"]):
     """Suggest configurations that were good in earlier experiments. Needs scikit-learn.
 
     The search spaces may differ: parameters are matched by their names. As soon as trials of the
@@ -93,6 +92,8 @@ class WarmStart(SpaceSearcher):
     are modelled by a Gaussian process, see
     :func:`~dasktune.search.warm.prior_guard.prior_weight`. A trial that was stopped early counts
     as worse than all that were trained longer, a failed one as the worst.
+    A point that was evaluated elsewhere (:meth:`add_evaluated_point`) counts as an ended trial of
+    the new experiment.
 
     The same results give the same suggestions, in whatever order they arrived, also after a
     restore. With another version of scikit-learn or another linear algebra library they may differ.
@@ -111,6 +112,8 @@ class WarmStart(SpaceSearcher):
     >>> sum(0.5 < x < 0.9 for x in first) > 12
     True
     """
+
+    _other_space_hint = "Give trials of other search spaces as WarmStart(past=[...])."
 
     def __init__(
         self,
@@ -133,19 +136,21 @@ class WarmStart(SpaceSearcher):
         check(isinstance(guard, bool), "guard", "True or False", guard)
         self.method = method
         self.guard = guard
-        self.max_concurrent = as_int("max_concurrent", max_concurrent, least=0)
         #: The earlier experiments; a path with its metric until it is read.
         self._past = [_given(one, f"past[{index}]") for index, one in enumerate(past)]
-        self._open: dict[str, tuple[int, Point] | None] = {}
-        self._paused: dict[str, None] = {}
         self._own = OwnTrials()
-        #: Evaluated points that were added before the space was set.
-        self._untold: list[EvaluatedPoint] = []
         #: The arguments of `CopulaPrior`, from all full trials.
         self._evidence: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]] | None = None
         #: The regression, which is fitted before the first suggestion and is no state.
         self._prior: CopulaPrior | None = None
-        super().__init__(space, metric=metric, mode=mode, points_to_evaluate=points_to_evaluate, seed=seed)
+        super().__init__(
+            space,
+            metric=metric,
+            mode=mode,
+            points_to_evaluate=points_to_evaluate,
+            seed=seed,
+            max_concurrent=max_concurrent,
+        )
 
     def read_past(self, read: Callable[[str], Any]) -> None:
         """Read the earlier experiments that were given by their paths.
@@ -160,18 +165,9 @@ class WarmStart(SpaceSearcher):
     def _start(self, seed: SeedSequence | None) -> None:
         self._take_past()
         super()._start(seed)
-        untold, self._untold = self._untold, []
-        for point in untold:
-            self._learn(point)
-
-    def _abandon_open_trials(self) -> None:
-        self._open.clear()
-        self._paused.clear()
 
     def _set_space(self, space: Mapping[str, Any], name: str) -> None:
         super()._set_space(space, name)
-        self._flat = FlatSpace(self._axes, "WarmStart", name)
-        self._cube = UnitCube(self._flat.parameters)
         self._kernel = KernelFeatures(self._flat.parameters)
 
     def _take_past(self) -> None:
@@ -194,11 +190,14 @@ class WarmStart(SpaceSearcher):
         if self._evidence is None or not all(map(_equal, evidence, self._evidence)):
             # A second experiment with the same searcher mostly has the same space.
             self._evidence, self._prior = evidence, None
+        left_out = f"; trials left out: {size - len(configs)}" if size > len(configs) else ""
+        count = len(self._past)
         logger.info(
-            "learning from %d full trials of %d experiments; trials left out: %d",
+            "learning from %d full trials of %d %s%s",
             len(configs),
-            len(self._past),
-            size - len(configs),
+            count,
+            plural("experiment", count),
+            left_out,
         )
 
     def _fitted_prior(self) -> CopulaPrior:
@@ -207,31 +206,11 @@ class WarmStart(SpaceSearcher):
             self._prior = CopulaPrior(*self._evidence)
         return self._prior
 
-    def set_max_concurrency(self, max_concurrent: int) -> bool:
-        """Set the limit, and return True: the searcher limits itself."""
-        self.max_concurrent = max_concurrent
-        return True
-
-    def suggest(self, trial_id: str) -> dict[str, Any] | None:
-        """Return the next preset, or the best of some random configurations."""
-        self._start_without_experiment()
-        if self.max_concurrent and len(self._open) - len(self._paused) >= self.max_concurrent:
-            return None
-        rng = self._next_rng()
-        config = self._next_preset(rng) or self._sample(rng)
-        self._open[trial_id] = self._opened(self._count, config)
-        self._count += 1
-        return self._searched_part(config)
-
     def _opened(self, number: int, config: Mapping[str, Any]) -> tuple[int, Point] | None:
         point = self._point(config)
         return None if point is None else (number, point)
 
-    def _point(self, config: Mapping[str, Any]) -> Point | None:
-        values = self._flat.values(self._variants.domain_values(config))
-        return None if values is None else self._cube.vector(values)
-
-    def _sample(self, rng: Generator) -> dict[str, Any]:
+    def _propose(self, rng: Generator) -> dict[str, Any]:
         """Return the best of some random configurations."""
         points = self._kernel.without_inactive(random_points(self._cube.options, _CANDIDATES, rng))
         configs = self._configs(points)
@@ -256,84 +235,29 @@ class WarmStart(SpaceSearcher):
         """Return a value for each path of the space; NaN in a point is a missing parameter."""
         return [self._flat.point(self._cube.values(row)) for row in np.nan_to_num(points).tolist()]
 
-    def on_trial_complete(
-        self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
-    ) -> None:
-        """Record the trial's last result or its failure."""
-        self._paused.pop(trial_id, None)
-        opened = self._open.pop(trial_id, None)
-        if opened is None or (result is None and not error):
-            return
-        trial_number, point = opened
-        is_cut = not error and result is not None and bool(result.get(STOPPED_EARLY))
-        length = (number(lookup(result or {}, "training_iteration")) or 0.0) if is_cut else inf
-        loss = inf if error or result is None else self._loss(lookup(result, str(self.metric)))
-        self._own.add(trial_number, point, loss=loss, length=length)
+    def _fail(self, trial_id: str, opened: tuple[int, Point] | None) -> None:
+        if opened is not None:
+            self._own.add(*opened, loss=inf, length=inf)
 
-    def on_pause(self, trial_id: str) -> None:
-        """Exclude the trial from the limit until it resumes."""
-        if trial_id in self._open:
-            self._paused[trial_id] = None
+    def _finish(self, trial_id: str, opened: tuple[int, Point] | None, result: Mapping[str, Any]) -> None:
+        if opened is not None:
+            is_cut = bool(result.get(STOPPED_EARLY))
+            length = (number(lookup(result, "training_iteration")) or 0.0) if is_cut else inf
+            self._own.add(*opened, loss=self._loss(lookup(result, str(self.metric))), length=length)
 
-    def on_unpause(self, trial_id: str) -> None:
-        """Count the trial towards the limit again."""
-        self._paused.pop(trial_id, None)
-
-    def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
-        """Replace the trial's configuration, or remove the trial if `config` is None."""
-        opened = self._open.pop(trial_id, None)
-        self._paused.pop(trial_id, None)
-        if config is not None:
-            trial_number = self._count - 1 if opened is None else opened[0]
-            self._open[trial_id] = self._opened(trial_number, config)
-
-    def _loss(self, value: Any) -> float:
-        real = number(value)
-        if real is None or not isfinite(real):
-            return inf
-        return -real if self.mode == "max" else real
-
-    def learn_point(self, point: EvaluatedPoint) -> None:
-        """Learn from a configuration as from an ended trial of the new experiment.
-
-        Raises
-        ------
-        ConfigError
-            If the configuration is not a point of the space; give trials of other spaces as `past`.
-            If the space is not set yet, :meth:`set_search_properties` raises it.
-        """
-        if self._entropy:
-            self._learn(point)
-        else:
-            self._untold.append(point)
-
-    def _learn(self, evaluated: EvaluatedPoint) -> None:
-        point = self._point(evaluated.parameters)
-        hint = "Give trials of other search spaces as WarmStart(past=[...])."
-        rule = "a point of the search space"
-        check(point is not None, "parameters", rule, dict(evaluated.parameters), hint)
-        assert point is not None
+    def _learn_at(self, point: Point, evaluated: EvaluatedPoint) -> None:
         loss = inf if evaluated.error else self._loss(evaluated.value)
         length = float(len(evaluated.intermediate_values)) if evaluated.pruned else inf
         self._own.add_evaluated(point, loss=loss, length=length)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the unfinished and the ended trials, without the earlier experiments."""
-        return {
-            "count": self._count,
-            "entropy": list(self._entropy),
-            "open": {name: list(one) if one else None for name, one in self._open.items()},
-            "paused": list(self._paused),
-            "own": self._own.state_dict(),
-        }
+        opened = {name: None if one is None else list(one) for name, one in self._open.items()}
+        return {**super().state_dict(), "open": opened, "own": self._own.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that :meth:`state_dict` returned."""
-        self._count, self._entropy = state["count"], list(state["entropy"])
-        self._open = {
-            name: None if opened is None else (opened[0], opened[1]) for name, opened in state["open"].items()
-        }
-        self._paused = dict.fromkeys(state["paused"])
+        super().load_state_dict(state)
         self._own.load_state_dict(state["own"])
 
 

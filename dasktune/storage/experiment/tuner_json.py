@@ -49,7 +49,8 @@ def entries_of(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     -------
     dict
         For each name ``{"value": ...}``, ``{"type": ..., "pickle": ...}``, or ``{"type": ...,
-        "lost": why}``. A caller may add ``"text"``, with which people are shown the object.
+        "lost": why}``. A caller may add ``"text"``, with which people are shown the object, and
+        ``"limits"``, the class of the searcher in a `ConcurrencyLimiter`.
 
     Examples
     --------

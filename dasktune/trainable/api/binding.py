@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import re
+import sys
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,6 +22,7 @@ from dasktune.trial.resources import PlacementGroupFactory, as_placement_group
 __all__ = [
     "BoundFunction",
     "bound_parameters",
+    "code_address",
     "default_resources",
     "experiment_name",
     "resource_help",
@@ -197,6 +200,41 @@ def trainable_name(trainable: object) -> str:
         return trainable_name(trainable.func)
     name = getattr(trainable, "__name__", type(trainable).__name__)
     return str(name).strip("<>")
+
+
+def code_address(trainable: object) -> str | None:
+    """Return where a trainable is defined, as ``dasktune resume`` loads it.
+
+    Parameters
+    ----------
+    trainable : object
+        The trainable.
+
+    Returns
+    -------
+    str or None
+        ``/path/script.py:name`` or ``package.module:name``; None if no name leads to this object,
+        as in a notebook, or if it is bound to parameters.
+
+    Examples
+    --------
+    >>> code_address(trainable_name), code_address(lambda config: 1)
+    ('dasktune.trainable.api.binding:trainable_name', None)
+    """
+    where, name = getattr(trainable, "__module__", None), getattr(trainable, "__qualname__", "")
+    module = sys.modules.get(where or "")
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if module is None or found is not trainable:
+        return None
+    if where != "__main__":
+        return f"{where}:{name}"
+    # `python -m package.module` gives the module a name of its own.
+    spec, script = getattr(module, "__spec__", None), getattr(module, "__file__", None)
+    if spec is not None:
+        return f"{spec.name}:{name}"
+    return f"{os.path.abspath(script)}:{name}" if script else None
 
 
 def with_parameters(trainable: Any, **parameters: Any) -> Any:

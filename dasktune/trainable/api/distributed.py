@@ -10,7 +10,12 @@ from typing import Any, Final, Literal
 from dasktune.errors import ConfigError, check
 from dasktune.trainable.api.binding import BoundFunction, validate_trainable
 from dasktune.trainable.ranks import RankRequest, RankSettings, Reduction
-from dasktune.trial.resources import HostPlacement, PlacementGroupFactory, as_placement_group
+from dasktune.trial.resources import (
+    ElasticPlacement,
+    HostPlacement,
+    PlacementGroupFactory,
+    as_placement_group,
+)
 
 __all__ = ["rank_settings", "with_ranks"]
 
@@ -37,12 +42,13 @@ def with_ranks(
     ranks: int | Callable[[dict[str, Any]], int],
     resources_per_rank: Any = None,
     *,
+    min_ranks: int | None = None,
     per_host: int | None = None,
     reduce: Literal["rank0", "mean"] | Callable[[list[Metrics]], Metrics] = "rank0",
     start_timeout_s: float = 300.0,
     report_timeout_s: float | None = None,
     env: Mapping[str, str] | None = None,
-    preload: Sequence[str] = (),
+    preload: Sequence[str] | None = (),
 ) -> Any:
     """Let each trial of a function train on several processes, called ranks.
 
@@ -60,6 +66,9 @@ def with_ranks(
         The resources of each rank, in one bundle; one CPU by default. GPUs must be whole. The
         strategy of a `PlacementGroupFactory` counts hosts: ``"PACK"``, the default, uses the fewest
         hosts, and equally many ranks on each of them if that needs no more.
+    min_ranks : int, optional
+        The fewest ranks with which a trial starts if there is no room for all of them, for example
+        after the loss of a worker; see the notes. By default a trial waits for room for all.
     per_host : int, optional
         The exact number of ranks on each host, which divides the number of ranks. It must agree
         with a strict strategy: the number of ranks with ``"STRICT_PACK"``, 1 with
@@ -78,10 +87,10 @@ def with_ranks(
         Further environment variables of all ranks. Python imports modules from the directories of
         its ``PYTHONPATH`` first, also those of `preload`.
     preload : sequence of str, default=()
-        Modules such as ``"torch"`` that each worker imports once. Its ranks are then forks of a
-        process that has imported them, and start without importing them again. Only on Linux;
-        elsewhere each rank imports its modules itself, and so it does if an import starts threads
-        or initialises CUDA.
+        Modules such as ``"torch"`` that each worker imports once. Its ranks are forks of a process
+        that has imported them and dasktune, and start without importing them again. This needs
+        Linux. Elsewhere, with None, and if an import starts threads or initialises CUDA, each rank
+        is a fresh interpreter.
 
     Returns
     -------
@@ -92,6 +101,15 @@ def with_ranks(
     ------
     ConfigError
         If an argument breaks its rule, or the trainable is a class or has resources already.
+
+    Notes
+    -----
+    With `min_ranks` a trial waits 10 seconds for room for all of its ranks, counted from the moment
+    at which there is room for the fewest. Then it starts with as many as fit, from its last
+    checkpoint. When it has run for 60 seconds and there is room for all ranks,
+    :func:`should_checkpoint` becomes True, and the trial leaves with its next checkpoint to start
+    again with all of them. None of this is a failure. `get_context().get_world_size()` may thus
+    differ from start to start.
 
     Examples
     --------
@@ -111,6 +129,8 @@ def with_ranks(
     per_rank = _bundle(resources_per_rank)
     strategy = as_placement_group(resources_per_rank).strategy
     check(per_host is None or _is_count(per_host), "per_host", "an integer of at least 1, or None", per_host)
+    is_valid = min_ranks is None or _is_count(min_ranks)
+    check(is_valid, "min_ranks", "an integer of at least 1, or None", min_ranks)
     if per_host is not None:
         # A strict strategy may contradict it whatever the number of ranks is.
         HostPlacement([per_rank] * per_host, strategy, per_host)
@@ -126,9 +146,10 @@ def with_ranks(
         report_timeout_s=report_timeout_s,
         env=_checked_env(env or {}),
         preload=_checked_modules(preload),
+        min_ranks=min_ranks,
     )
     request = RankRequest(settings=settings, reduce=reduce if callable(reduce) else None)
-    resources = _Bundles(ranks, per_rank, strategy, per_host)
+    resources = _Bundles(ranks, per_rank, strategy, per_host, min_ranks)
     return replace(bound, resources=resources if callable(ranks) else resources({}), ranks=request)
 
 
@@ -150,6 +171,7 @@ class _Bundles:
     #: An object that an older version has pickled lacks these.
     _strategy = "PACK"
     _per_host: int | None = None
+    _min_ranks: int | None = None
 
     def __init__(
         self,
@@ -157,16 +179,21 @@ class _Bundles:
         bundle: dict[str, float],
         strategy: str,
         per_host: int | None,
+        min_ranks: int | None,
     ) -> None:
         self._ranks = ranks
         self._bundle = bundle
         self._strategy = strategy
         self._per_host = per_host
+        self._min_ranks = min_ranks
 
     def __call__(self, config: dict[str, Any]) -> PlacementGroupFactory:
         count = self._ranks(config) if callable(self._ranks) else self._ranks
         check(_is_count(count), "ranks(config)", "an integer of at least 1", count)
-        return HostPlacement([self._bundle] * int(count), self._strategy, self._per_host)
+        request = HostPlacement([self._bundle] * int(count), self._strategy, self._per_host)
+        if self._min_ranks is None or self._min_ranks == count:
+            return request
+        return ElasticPlacement(request, self._min_ranks, int(count))
 
 
 def _is_count(value: object) -> bool:
@@ -198,11 +225,17 @@ def _checked_env(env: Mapping[str, str]) -> dict[str, str]:
     return dict(env)
 
 
-def _checked_modules(preload: Sequence[str]) -> tuple[str, ...]:
+def _checked_modules(preload: Sequence[str] | None) -> tuple[str, ...] | None:
+    if preload is None:
+        return None
     given: object = preload
     names = given if isinstance(given, list | tuple) else (None,)
     check(
-        all(map(_is_module_name, names)), "preload", "a list of names of modules", preload, 'Write ["torch"].'
+        all(map(_is_module_name, names)),
+        "preload",
+        "a list of names of modules, or None",
+        preload,
+        'Write ["torch"].',
     )
     return tuple(preload)
 

@@ -114,7 +114,8 @@ class Notice:
     Parameters
     ----------
     seconds : float
-        Seconds left; 0 if the time has passed.
+        Seconds left; 0 if the time has passed. Infinite if nothing ends, and the trial only leaves
+        with its next checkpoint to continue with more ranks.
     reason : str
         Why it ends.
 

@@ -175,7 +175,8 @@ class PauseAnswer:
 class NoticeAnswer:
     """The worker or driver ends soon: save, leave with that checkpoint, and resume elsewhere."""
 
-    #: Seconds until the end, counted from the moment at which the trial receives this.
+    #: Seconds until the end, counted from the moment at which the trial receives this; infinite if
+    #: the trial leaves with its next checkpoint only, to continue with more ranks.
     seconds: float
     reason: str = ""
     #: Whether a trial that does not ask for notices leaves at its next result. Otherwise it

@@ -9,13 +9,14 @@ import urllib.request
 from dasktune.dashboard.server.web import WebServer
 
 
-def test_a_report_is_written_once_unless_forced(path, tmp_path, dasktune):
+def test_a_report_overwrites_a_file_only_if_forced(path, tmp_path, dasktune):
     page = tmp_path / "page.html"
-    assert dasktune("report", path, "-o", str(page)) == (0, f"{page}\n", "")
-    assert page.read_text().startswith("<!DOCTYPE html>")
+    page.write_text("an earlier report")
     code, _, err = dasktune("report", path, "-o", str(page))
     assert (code, "--force overwrites it" in err) == (2, True)
-    assert dasktune("report", path, "-o", str(page), "--force")[0] == 0
+    assert page.read_text() == "an earlier report"
+    assert dasktune("report", path, "-o", str(page), "--force") == (0, f"{page}\n", "")
+    assert page.read_text().startswith("<!DOCTYPE html>")
 
 
 def test_a_report_is_written_into_a_directory_that_there_is(path, tmp_path, dasktune):

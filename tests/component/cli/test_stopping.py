@@ -54,7 +54,7 @@ def server(commands: Any) -> Iterator[ControlServer]:
     server.close()
 
 
-def test_a_driver_is_told_through_its_server(commands, server, dasktune):
+def test_stop_reaches_a_driver_by_its_server(commands, server, dasktune):
     code, out, _ = dasktune("stop", "--url", server.url, "--token", "secret")
     assert (code, out) == (0, f"{server.url} is being stopped\n")
     code, out, _ = dasktune("stop", "--url", server.url, "--token", "secret", "--interrupt")
@@ -63,7 +63,7 @@ def test_a_driver_is_told_through_its_server(commands, server, dasktune):
     assert all(by.startswith(f"{this_user()} (HTTP") for by in commands.issuers)
 
 
-def test_a_wrong_token_is_told_of_and_stops_nothing(commands, server, dasktune):
+def test_a_wrong_token_is_named_and_stops_nothing(commands, server, dasktune):
     code, _, err = dasktune("stop", "--url", server.url, "--token", "guess")
     assert code == 2
     assert "token missing or wrong" in err
@@ -77,7 +77,7 @@ def test_the_token_may_come_by_standard_input(commands, server, dasktune, monkey
     assert commands.told == ["stop"]
 
 
-def test_nobody_there_is_told_of(dasktune, commands):
+def test_no_answer_is_an_error(dasktune, commands):
     server = ControlServer(commands, token="secret")
     server.close()
     code, _, err = dasktune("stop", "--url", server.url, "--token", "secret")
@@ -97,7 +97,7 @@ def test_a_directory_tells_where_its_driver_listens(commands, written, tmp_path,
     assert not (tmp_path / "exp/driver/control.json").exists()
 
 
-def test_a_driver_that_takes_no_commands_is_told_of(written, tmp_path, dasktune):
+def test_a_driver_that_takes_no_commands_says_so(written, tmp_path, dasktune):
     path = written(tmp_path / "exp")
     with LeaderLock(Storage(path)):
         code, _, err = dasktune("stop", path)
@@ -139,7 +139,7 @@ def test_what_somebody_else_wrote_is_not_believed(written, tmp_path):
         (["nowhere"], "experiment"),
     ],
 )
-def test_wrong_arguments_are_told_of(arguments, told, dasktune):
+def test_wrong_arguments_are_named(arguments, told, dasktune):
     code, _, err = dasktune("stop", *arguments)
     assert code == 2
     assert told in err
@@ -193,7 +193,7 @@ def test_an_invalid_share_is_refused_before_a_driver_is_looked_for(arguments, me
     assert message in err
 
 
-def test_where_it_cannot_be_noted_the_run_goes_on(tmp_path: Path, caplog):
+def test_an_address_that_cannot_be_noted_is_logged(tmp_path: Path, caplog):
     (tmp_path / "driver").write_text("a file in the way")
     address_file.write(Storage(tmp_path), "http://127.0.0.1:1")
     address_file.remove(Storage(tmp_path))

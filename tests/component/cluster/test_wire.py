@@ -115,11 +115,11 @@ def perform_and_check(plan):
 
 @given(plan=plans)
 @settings(max_examples=100)
-def test_whatever_the_wire_does_every_trial_is_told_of_once_in_order_and_to_its_end(plan):
+def test_whatever_the_wire_does_every_trial_is_reported_once_in_order_to_its_end(plan):
     perform_and_check(plan)
 
 
-def test_a_trial_that_loses_another_worker_while_nobody_answers_does_not_take_the_line_along():
+def test_a_trial_that_loses_another_worker_during_silence_does_not_end_the_link():
     quick = SimpleNamespace(
         at=0.0, actor=0, pauses=[0.01], milestones=[()], think=0.0, order=None, order_after=0.0,
         order_at=0, other_dies=0.1, is_stubborn=False, fails=False,

@@ -1,4 +1,4 @@
-"""The control server: what it does, for whom, and that nobody can hurt the run by it."""
+"""The control server: what it does, for which clients, and that no request harms the run."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_trials_are_listed_page_by_page(place: Controlled):
     assert place.client.get_trial(first["trial_id"])["config"] == first["config"]
 
 
-def test_a_trial_is_paused_goes_on_and_is_stopped(place: Controlled):
+def test_a_trial_is_paused_resumed_and_stopped(place: Controlled):
     [first, _] = place.until("RUNNING", 2)
     key = first["trial_id"]
     assert place.client.pause_trial(key)["trial_id"] == key
@@ -85,13 +85,13 @@ def test_a_trial_is_paused_goes_on_and_is_stopped(place: Controlled):
     assert (stopped["trial_id"], stopped["reason"]) == (key, "stopped by the user")
 
 
-def test_a_running_trial_is_told_to_save_a_checkpoint(place: Controlled):
+def test_a_running_trial_is_asked_for_a_checkpoint(place: Controlled):
     [first, _] = place.until("RUNNING", 2)
     outcome = place.client.checkpoint_trial(first["trial_id"])
     assert outcome["trial_id"] == first["trial_id"]
     assert "will save a checkpoint" in outcome["message"]
     with pytest.raises(ControlError) as caught:
-        place.client.checkpoint_trial("nobody")
+        place.client.checkpoint_trial("absent")
     assert caught.value.kind == "unknown"
 
 
@@ -202,12 +202,12 @@ def test_what_makes_no_sense_is_refused_and_says_why(shared: Controlled, call: A
     assert len(str(caught.value)) < 2000
 
 
-# For whom
+# For which clients
 
 
 @pytest.mark.parametrize("path", ["/experiment", "/openapi.json", "/trials", "/nothing", "/../etc"])
 @pytest.mark.parametrize("header", [None, "Bearer wrong", TOKEN, f"Basic {TOKEN}", "Bearer \xff"])
-def test_without_the_token_nothing_is_told(shared: Controlled, path: str, header: str | None):
+def test_without_the_token_all_is_refused(shared: Controlled, path: str, header: str | None):
     headers = {} if header is None else {"Authorization": header}
     status, told, body = shared.request("GET", PREFIX + path, token=None, **headers)
     assert (status, told["Www-Authenticate"]) == (401, "Bearer")
@@ -240,7 +240,7 @@ def test_a_preflight_of_a_browser_is_not_answered_with_yes(shared: Controlled):
     assert not any(name.lower().startswith("access-control") for name in told)
 
 
-def test_answers_say_that_they_are_json_and_nobody_keeps_them(shared: Controlled):
+def test_answers_say_that_they_are_json_and_are_not_stored(shared: Controlled):
     status, told, _ = shared.request("GET", f"{PREFIX}/experiment")
     assert status == 200
     assert told["Content-Type"].startswith("application/json")
@@ -271,7 +271,7 @@ def test_the_token_stands_in_no_log_and_no_repr(
         place.close()
 
 
-# Nobody can hurt the run
+# No request harms the run
 
 
 @pytest.mark.parametrize(
@@ -353,7 +353,7 @@ def answers(client: TuneClient) -> bool:
     return False
 
 
-def test_many_clients_at_once_are_served_or_told_to_come_again(shared: Controlled):
+def test_many_clients_at_once_are_served_or_must_try_again(shared: Controlled):
     kinds: list[str] = []
 
     def call() -> None:
@@ -382,7 +382,7 @@ def test_a_port_that_is_taken_costs_a_warning(caplog: pytest.LogCaptureFixture):
     assert f"cannot start the control server at port {port}" in caplog.text
 
 
-def test_nobody_is_served_where_nobody_wants_it():
+def test_no_server_starts_unless_it_is_wanted():
     for wanted in (None, False):
         with controlled(wanted, None) as server:  # type: ignore[arg-type]
             assert server is None
@@ -494,7 +494,7 @@ def test_the_description_can_be_asked_for_and_names_all_there_is(shared: Control
     status, _, told = shared.request("GET", f"{PREFIX}/openapi.json")
     assert (status, told) == (200, json.loads(json.dumps(openapi_document())))
     for path, methods in told["paths"].items():
-        target = PREFIX + path.replace("{trial_id}", "nobody")
+        target = PREFIX + path.replace("{trial_id}", "absent")
         for method in {"get", "post", "put", "delete"} - methods.keys():
             assert shared.request(method.upper(), target)[0] == 405
 
@@ -512,7 +512,7 @@ def test_every_operation_has_a_name_the_clients_and_says_that_it_may_be_refused(
 
 def test_a_method_that_there_is_not_is_answered_with_those_that_there_are(shared: Controlled):
     for path, methods in openapi_document()["paths"].items():
-        target = PREFIX + path.replace("{trial_id}", "nobody")
+        target = PREFIX + path.replace("{trial_id}", "absent")
         status, told, _ = shared.request("DELETE", target)
         assert (status, told["Allow"]) == (405, ", ".join(sorted(map(str.upper, methods))))
 

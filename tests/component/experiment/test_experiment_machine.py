@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, an experiment stays consistent and comes to its end."""
+"""Whatever happens in whatever order, an experiment stays consistent and ends."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ class ExperimentMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.lab.experiment.trials)
     @rule(data=st.data(), sure=st.integers(0, 1))
-    def let_one_rest_or_go_on(self, data: st.DataObject, sure: int) -> None:
+    def let_one_rest_or_resume(self, data: st.DataObject, sure: int) -> None:
         if sure:
             return
         trials = self.lab.experiment.trials
@@ -309,7 +309,7 @@ class ExperimentMachine(RuleBasedStateMachine):
         metrics = {"training_iteration": run.iteration, "acc": 1 / run.iteration}
         facts = {"metrics": metrics, "checkpoint": record, "awaits": awaits}
         self._say(run, ResultReported, arrives=arrives, **facts)
-        assert run.silent or not run.waits, "a worker waits and nobody has answered it"
+        assert run.silent or not run.waits, "a worker waits and has no answer"
 
     @precondition(lambda self: any(run.speaks for run in self.cluster.runs.values()))
     @rule(data=st.data(), arrives=st.booleans(), kind=st.sampled_from(CheckpointKind))
@@ -380,7 +380,7 @@ class ExperimentMachine(RuleBasedStateMachine):
         for trial in experiment.trials.values():
             iterations = [row["training_iteration"] for row in trial.history]
             assert all(one < next_one for one, next_one in pairwise(iterations))
-            assert not (trial.added and self.lab.search.knows(trial)), "nobody suggested it"
+            assert not (trial.added and self.lab.search.knows(trial)), "no search suggested it"
             ends = [error for key, _, error in self.lab.search.ends if key == trial.trial_id]
             assert len(self.lab.scheduler.ends(trial)) == trial.status.is_final
             # A search that is asked hears of it later.
@@ -390,7 +390,7 @@ class ExperimentMachine(RuleBasedStateMachine):
             if ends:
                 assert ends == [trial.status is TrialStatus.ERROR]
         shown = self.lab.stopper.shown
-        # A clone comes to an iteration once more.
+        # A clone reaches an iteration once more.
         shown = [one for one in shown if not experiment.trials[one[0]].ancestry]
         assert len(shown) == len(set(shown)), "a result was shown twice"
 

@@ -33,6 +33,7 @@ CALLS = [
     ("torch", "report_sharded_state({}, None)", "PyTorch"),
     ("torch", "load_sharded_state(None, None)", "PyTorch"),
     ("transformers", "TuneReportCheckpointCallback()", "Transformers"),
+    ("transformers", "hyperparameter_search(None)", "Transformers"),
 ]
 
 

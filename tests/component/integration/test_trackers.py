@@ -117,7 +117,7 @@ def test_a_failed_trial_is_a_failed_run(drive: Drive, uri: str):
     assert only_run(uri).info.status == "FAILED"
 
 
-def test_a_later_driver_goes_on_with_the_run_and_sends_nothing_twice(drive: Drive, uri: str):
+def test_a_later_driver_resumes_the_run_and_sends_nothing_twice(drive: Drive, uri: str):
     drive.begin(MLflowLoggerCallback(uri))
     drive.report(loss=3.0)
     drive.report(loss=2.0)

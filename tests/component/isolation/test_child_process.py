@@ -151,7 +151,7 @@ def die_in_the_middle_of_a_message(config: dict[str, Any]) -> None:
 
     threading.Thread(target=die, daemon=True).start()
     tune.report({"ready": True})
-    # More than fits into the connection: nobody reads it before this process has died.
+    # More than fits into the connection: it is not read before this process has died.
     tune.report({"text": "x" * (8 << 20)})
 
 
@@ -310,7 +310,7 @@ def test_a_guard_that_has_ended_or_waits_holds_up_no_end(make: Make, how: signal
 
 def report_mask(config: dict[str, Any]) -> None:
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    # What user code starts ends when it is told to.
+    # A program that user code starts ends by SIGTERM.
     with subprocess.Popen(["sleep", "60"]) as program:
         program.terminate()
         status = program.wait()

@@ -14,7 +14,7 @@ MESSAGE = "no result for 0.5 s (report_timeout_s)"
 def slot(tmp_path):
     slot = Slot(tmp_path)
     yield slot
-    slot.nursery.close()
+    slot.warm.close()
 
 
 def spin(config):

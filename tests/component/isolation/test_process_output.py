@@ -44,14 +44,14 @@ def test_all_that_the_process_and_its_children_print_is_kept_for_each_trial(tmp_
         assert (folder / "stdout").read_text() == "python\nC\na process\n"
         assert (folder / "stderr").read_text() == "python's error\n"
     assert not (tmp_path / "trials" / "silent").exists()
-    slot.nursery.close()
+    slot.warm.close()
 
 
 def test_the_last_words_of_a_process_that_dies_are_kept(tmp_path: Path):
     slot = Slot(tmp_path)
     assert isinstance(slot.start(die, trial_id="a", log_files=BOTH).end(), Failed)
     assert (tmp_path / "trials" / "a" / "stdout").read_text() == "last words\n"
-    slot.nursery.close()
+    slot.warm.close()
 
 
 def test_a_trial_works_in_its_directory_if_that_is_wanted(tmp_path: Path):
@@ -64,4 +64,4 @@ def test_a_trial_works_in_its_directory_if_that_is_wanted(tmp_path: Path):
         assert (tmp_path / "trials" / name / "here").read_text() == os.getcwd()
     # To have been there is nothing that a trial leaves behind.
     assert pids[0] == pids[1]
-    slot.nursery.close()
+    slot.warm.close()

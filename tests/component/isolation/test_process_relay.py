@@ -26,16 +26,16 @@ from dasktune.trainable.reporting.trial_messages import Ended, Failed, StopAnswe
 def slot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slot]:
     slot = Slot(tmp_path_factory.mktemp("runs"))
     yield slot
-    slot.nursery.close()
+    slot.warm.close()
 
 
-def next_haul(trial: Trial) -> tuple[int, Any]:
+def next_transfer(trial: Trial) -> tuple[int, Any]:
     """Wait for something to be carried, and return its number and what it is."""
     while not (waiting := trial.run.transfers.pending):
         assert trial.bell.acquire(timeout=PATIENCE)
-    haul = trial.run.transfers.perform(waiting[0], GetTransfer())
-    assert isinstance(haul, Transfer)
-    return waiting[0], haul
+    transfer = trial.run.transfers.perform(waiting[0], GetTransfer())
+    assert isinstance(transfer, Transfer)
+    return waiting[0], transfer
 
 
 def save_and_load(config: dict[str, Any]) -> None:
@@ -47,7 +47,7 @@ def save_and_load(config: dict[str, Any]) -> None:
 
 def test_the_worker_reads_and_writes_files_for_its_child(slot: Slot) -> None:
     trial = slot.start(save_and_load, relayed=True)
-    number, upload = next_haul(trial)
+    number, upload = next_transfer(trial)
     assert isinstance(upload, UploadTransfer)
     [file] = upload.files
     content = trial.run.transfers.perform(number, ReadPiece(file=0, offset=0, size=file.size))
@@ -55,7 +55,7 @@ def test_the_worker_reads_and_writes_files_for_its_child(slot: Slot) -> None:
     trial.collect()
     assert trial.values("step") == []
     trial.run.transfers.perform(number, EndTransfer())
-    number, download = next_haul(trial)
+    number, download = next_transfer(trial)
     assert isinstance(download, DownloadTransfer)
     trial.run.transfers.perform(number, WritePiece(name=file.name, offset=0, data=content))
     trial.run.transfers.perform(number, EndTransfer())
@@ -66,7 +66,7 @@ def test_the_worker_reads_and_writes_files_for_its_child(slot: Slot) -> None:
 
 def test_what_went_wrong_reaches_the_child(slot: Slot) -> None:
     trial = slot.start(save_and_load, relayed=True)
-    number, _ = next_haul(trial)
+    number, _ = next_transfer(trial)
     trial.run.transfers.perform(number, EndTransfer(error=StorageError("the disk is full")))
     end = trial.end()
     assert isinstance(end, Failed)
@@ -75,7 +75,7 @@ def test_what_went_wrong_reaches_the_child(slot: Slot) -> None:
 
 def test_a_child_whose_driver_is_gone_ends(slot: Slot) -> None:
     trial = slot.start(save_and_load, relayed=True)
-    next_haul(trial)
+    next_transfer(trial)
     trial.run.answer(StopAnswer(reason="its driver is gone"))
     trial.run.transfers.close(StorageError("the driver is gone"))
     assert isinstance(trial.end(), Stopped)

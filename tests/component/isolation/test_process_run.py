@@ -44,7 +44,7 @@ def slot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slot]:
     """A slot whose child is warm, mostly."""
     slot = Slot(tmp_path_factory.mktemp("runs"))
     yield slot
-    slot.nursery.close()
+    slot.warm.close()
 
 
 def until(condition: Callable[[], Any]) -> None:
@@ -55,7 +55,7 @@ def until(condition: Callable[[], Any]) -> None:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended; an orphan may have nobody who takes note of it."""
+    """Whether a process has ended; an orphan may remain a zombie that no process reaps."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -117,10 +117,10 @@ class Counter(tune.Trainable):
 def test_the_class_api_saves_and_restores_across_processes(tmp_path: Path) -> None:
     slot = Slot(tmp_path, Counter)
     first = slot.run(checkpoint_frequency=3)
-    slot.nursery.close()
-    slot.nursery = process_run_kit.WarmProcess()
+    slot.warm.close()
+    slot.warm = process_run_kit.WarmProcess()
     second = slot.run(checkpoint=first.results[-1].checkpoint, next_checkpoint=1)
-    slot.nursery.close()
+    slot.warm.close()
     assert first.values("count") == [1, 2, 3]
     assert second.values("count") == [4, 5, 6]
 
@@ -133,7 +133,7 @@ def test_a_process_leaves_its_checkpoint_in_the_memory_of_its_worker(tmp_path: P
     assert isinstance(first.end(), Paused)
     [told] = [message for message in first.messages if isinstance(message, Committed)]
     second = slot.run(checkpoint=told.checkpoint, packed=kept[told.checkpoint.path], next_checkpoint=1)
-    slot.nursery.close()
+    slot.warm.close()
     assert second.values("count") == [2, 3]
 
 
@@ -162,20 +162,20 @@ def test_a_trainable_that_can_be_reset_is_kept_in_its_process(tmp_path: Path) ->
     assert [trials(), trials(), trials()] == [[0], [1], [2]]
     assert not (tmp_path / "cleaned").exists()
     # Its resources are wanted elsewhere.
-    slot.nursery.release_idle()
-    for child in slot.nursery.exiting:
+    slot.warm.release_idle()
+    for child in slot.warm.exiting:
         assert child.join(PATIENCE)
     assert (tmp_path / "cleaned").exists()
-    assert not slot.nursery.exiting
+    assert not slot.warm.exiting
     assert trials() == [0]
-    slot.nursery.close()
+    slot.warm.close()
 
 
 def test_a_milestone_waits_for_the_answer(slot: Slot) -> None:
     trial = slot.start(train, milestones=EVERY_RESULT)
     for step in (1, 2):
         assert trial.result_number(step).awaits
-        trial.go_on(step)
+        trial.answer(step)
     assert trial.result_number(3).awaits
     trial.run.answer(PauseAnswer())
     assert isinstance(trial.end(), Paused)
@@ -255,7 +255,7 @@ def test_code_that_cannot_be_opened_fails_each_trial_that_needs_it(tmp_path: Pat
         failed = slot.run().messages[-1]
         assert isinstance(failed, Failed)
         assert "No module named 'only_here'" in failed.error.message
-    slot.nursery.close()
+    slot.warm.close()
 
 
 def segfault(config: dict[str, Any]) -> None:
@@ -326,7 +326,7 @@ def test_a_process_that_cannot_be_started_fails_the_trial(
 
 
 @pytest.mark.parametrize(("order", "end"), [(StopAnswer(), Stopped), (PauseAnswer(), Paused)])
-def test_code_that_never_listens_is_killed_and_ends_as_it_was_told(slot: Slot, order: Any, end: type) -> None:
+def test_code_that_never_listens_is_killed_and_ends_as_ordered(slot: Slot, order: Any, end: type) -> None:
     trial = slot.start(hold_interpreter, chance=0.05)
     pid = trial.result("pid")
     trial.run.answer(order)
@@ -383,7 +383,7 @@ def test_a_trial_that_is_killed_before_its_code_began_never_begins(tmp_path: Pat
     run = process_run_kit.ProcessRun(
         process_run_kit.make_spec(tmp_path),
         opener,
-        slot.nursery,
+        slot.warm,
         lambda urgency: bell.release(),
         kill_delay=0.0,
     )
@@ -475,7 +475,7 @@ def test_the_process_has_the_path_and_the_directory_of_its_worker(
 
     fresh = Slot(slot.place)
     trial = fresh.run(look)
-    fresh.nursery.close()
+    fresh.warm.close()
     assert trial.values("here") == [True]
     assert trial.values("directory") == [str(tmp_path)]
 
@@ -494,7 +494,7 @@ def test_large_objects_are_mapped_from_the_worker_s_files(tmp_path: Path) -> Non
             "shared": {"data": str(tmp_path / "data")},
         }
     )
-    fresh.nursery.close()
+    fresh.warm.close()
     assert trial.values("sum") == [499500]
     assert trial.values("writeable") == [False]
 
@@ -515,7 +515,7 @@ def test_user_code_gets_the_client_that_its_worker_sent(slot: Slot) -> None:
 def test_a_slot_that_is_closed_keeps_no_process(tmp_path: Path) -> None:
     slot = Slot(tmp_path)
     pid = pid_after(slot)
-    slot.nursery.close()
+    slot.warm.close()
     until(lambda: is_gone(pid))
     # A trial that was on its way all the same leaves none behind either.
     assert is_gone(pid_after(slot))

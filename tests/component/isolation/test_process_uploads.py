@@ -1,4 +1,4 @@
-"""Checkpoints that a trial in a process of its own uploads while its code goes on."""
+"""Checkpoints that a trial in a process of its own uploads while its code runs on."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Gate:
 def slot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slot]:
     slot = Slot(tmp_path_factory.mktemp("runs"))
     yield slot
-    slot.nursery.close()
+    slot.warm.close()
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def below(slot: Slot, trial: Any) -> list[str]:
     return disk_store.files_below(slot.place / "trials" / trial.run.spec.trial_id)
 
 
-def test_code_in_a_process_goes_on_while_its_checkpoint_is_uploaded(
+def test_code_in_a_process_runs_on_while_its_checkpoint_is_uploaded(
     slot: Slot, remote: Storage, tmp_path: Path
 ) -> None:
     gate, config = Gate(), {"trained": tmp_path / "trained"}
@@ -153,7 +153,7 @@ def test_the_next_start_sweeps_what_a_killed_process_left_half_written(
     assert names == {".incarnation-000002", "checkpoint_000000_i02"}
 
 
-def test_an_upload_that_is_refused_ends_the_trial_as_it_was_told(
+def test_an_upload_that_is_refused_ends_the_trial_as_ordered(
     slot: Slot, remote: Storage, tmp_path: Path
 ) -> None:
     def refuse() -> None:

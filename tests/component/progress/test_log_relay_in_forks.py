@@ -30,12 +30,12 @@ class Noted(logging.Handler):
 def test_an_experiment_in_a_fork_has_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatch):
     package, noted = logging.getLogger("dasktune"), Noted()
     monkeypatch.setattr(package, "handlers", [noted])
-    held, go_on = threading.Event(), threading.Event()
+    held, gate = threading.Event(), threading.Event()
 
     def hold() -> None:
         with log_relay._RELAY.changed:
             held.set()
-            go_on.wait(PATIENCE)
+            gate.wait(PATIENCE)
 
     with relayed_logs(PATIENCE):
         package.error("of the parent")
@@ -54,7 +54,7 @@ def test_an_experiment_in_a_fork_has_a_thread_of_its_own(monkeypatch: pytest.Mon
             os.write(writing, "; ".join(noted.texts).encode())
         finally:
             os._exit(0)
-    go_on.set()
+    gate.set()
     holding.join()
     os.close(writing)
     with os.fdopen(reading) as pipe:

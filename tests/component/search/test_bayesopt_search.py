@@ -70,7 +70,7 @@ def test_a_restored_search_continues_with_the_same_suggestions():
 
 
 @pytest.mark.parametrize("verbose", [0, 1])
-def test_what_it_expects_is_told_to_those_who_want_to_hear_it(verbose, caplog):
+def test_what_it_expects_is_logged_if_verbose_asks_for_it(verbose, caplog):
     caplog.set_level(logging.INFO, logger="dasktune")
     searcher = made(random_search_steps=2, verbose=verbose)
     for number in range(3):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pickle
+import shutil
 import threading
 from http import HTTPStatus
 from pathlib import Path
@@ -68,6 +70,18 @@ def run_driver(queue: ExperimentQueue, experiment: tune.QueuedExperiment, client
 
 def histories(experiment: tune.QueuedExperiment) -> list[list[int]]:
     return [[row["training_iteration"] for row in one.history] for one in experiment.result(timeout=0)]
+
+
+class InterruptedAtOnce(tune.Trainable):
+    """Ends its driver, while there is a file."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.x, self.gate = config["x"], Path(config["gate"])
+
+    def step(self) -> dict[str, Any]:
+        if self.gate.exists():
+            raise KeyboardInterrupt
+        return {"loss": self.x, "done": True}
 
 
 class Interrupted(tune.Trainable):
@@ -400,6 +414,41 @@ def test_a_submitted_experiment_resumes_an_older_one_whose_seed_was_drawn(queue)
     assert len(experiment.result()) == 3
 
 
+def test_a_queued_experiment_learns_from_what_was_there_when_it_was_submitted(queue, tmp_path):
+    pytest.importorskip("sklearn")
+    config = {"metric": "loss", "mode": "min", "num_samples": 12, "seed": 1}
+    space = {"x": tune.uniform(0, 1), "gate": str(tmp_path / "gate")}
+    place = tune.RunConfig(storage_path=tmp_path / "past", name="past", verbose=0)
+    TunerInProcess(
+        InterruptedAtOnce, param_space=space, tune_config=tune.TuneConfig(**config), run_config=place
+    ).fit()
+    learning = tune.TuneConfig(**config, learn_from=tmp_path / "past")
+    experiment = submit(queue, InterruptedAtOnce, space=space, tune_config=learning)
+    parts = pickle.loads(queue.pickled(experiment.entry_id))
+    line = "learns from 1 experiment with 12 trials: past (12)"
+    assert [parts[name].learn_from.text for name in ("tune_config", "given_tune_config")] == [line] * 2
+    shutil.rmtree(tmp_path / "past")
+    (tmp_path / "gate").touch()
+    assert run_driver(queue, experiment) == GIVEN_BACK
+    (tmp_path / "gate").unlink()
+    # The next driver resumes it, and has the configuration that the user gave.
+    assert run_driver(queue, experiment) == 0
+    assert (experiment.state, len(experiment.result())) == ("finished", 12)
+
+
+def test_an_experiment_that_is_to_be_resumed_is_queued_without_the_passwords_of_places(queue):
+    pytest.importorskip("sklearn")
+    fit(queue)
+    config = tune.TuneConfig(metric="loss", mode="min", learn_from="s3://me:hunter2@bucket/past")
+    experiment = submit(queue, Steps, if_exists="resume", tune_config=config)
+    blob = queue.pickled(experiment.entry_id)
+    assert b"hunter2" not in blob
+    parts = pickle.loads(blob)
+    assert [parts[name].learn_from for name in ("tune_config", "given_tune_config")] == [
+        ["s3://***@bucket/past"]
+    ] * 2
+
+
 def test_only_the_driver_that_resumes_for_the_user_releases_paused_trials(queue, tmp_path, monkeypatch):
     fit(queue)
     found = []
@@ -506,7 +555,7 @@ def test_an_entry_does_not_take_the_experiment_of_a_driver_that_begins_meanwhile
 
 @pytest.mark.parametrize("is_over", [True, False])
 @pytest.mark.parametrize("if_exists", ["error", "new"])
-def test_an_entry_gives_up_its_reservation_if_another_driver_was_faster(
+def test_an_entry_releases_its_reservation_if_another_driver_was_faster(
     queue, tmp_path, monkeypatch, if_exists, is_over
 ):
     experiment = submit(queue, Steps, if_exists=if_exists)

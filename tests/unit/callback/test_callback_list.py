@@ -18,7 +18,7 @@ from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
 
-def test_a_callback_that_holds_up_the_driver_is_told_of_while_it_does():
+def test_a_callback_that_holds_up_the_driver_is_logged_meanwhile():
     watch = StallWatch(limit_s=0.001)
     watch.what = "callback Slow in on_trial_result"
     told = threading.Event()
@@ -38,7 +38,7 @@ def test_a_callback_that_holds_up_the_driver_is_told_of_while_it_does():
     watch.close()
 
 
-def test_a_stall_is_told_of_once(caplog: Any):
+def test_a_stall_is_logged_once(caplog: Any):
     watch = StallWatch(limit_s=3600.0)
     watch.what = "callback Slow in setup"
     watch.check()
@@ -145,7 +145,7 @@ def test_a_simulated_trial_has_no_directory(trials: Any):
         _ = TrialView(trials["a_00000"], trial_storage(None)).path
 
 
-def test_a_callback_that_overrides_nothing_can_be_told_everything(trials: Any):
+def test_a_callback_that_overrides_nothing_can_get_everything(trials: Any):
     nothing = Callback()
     nothing.setup(stop=None, num_samples=1, total_num_samples=1)
     for name in [name for name in vars(Callback) if name.startswith("on_")]:

@@ -48,20 +48,20 @@ def checkpoint(kind: CheckpointKind = CheckpointKind.PERSISTENT) -> CheckpointRe
 SAVED = ["on_checkpoint", "on_trial_save"]
 
 
-def test_a_checkpoint_in_memory_is_told_of_when_it_is_in_the_storage(trial: Trial):
+def test_a_checkpoint_in_memory_is_shown_when_it_is_in_the_storage(trial: Trial):
     in_memory = checkpoint(CheckpointKind.MEMORY)
     assert told(of(CheckpointCommitted, checkpoint=in_memory), trial) == []
     stored = CheckpointStored(trial_id=KEY, checkpoint=checkpoint(), time=0.0)
     assert told(stored, trial, current=False) == SAVED
 
 
-def test_a_result_that_was_computed_again_is_not_told_but_its_checkpoint_is(trial: Trial):
+def test_a_result_that_was_computed_again_is_hidden_its_checkpoint_not(trial: Trial):
     result = of(ResultReported, metrics={"training_iteration": 1}, checkpoint=checkpoint())
     assert told(result, trial, new=True) == ["on_trial_result", *SAVED]
     assert told(result, trial, new=False) == SAVED
 
 
-def test_what_an_older_incarnation_has_to_say_is_not_told(trial: Trial):
+def test_what_an_older_incarnation_reports_is_not_shown(trial: Trial):
     trial.status = TrialStatus.TERMINATED
     assert told(of(TrialEnded), trial, current=False) == []
 

@@ -26,7 +26,7 @@ def test_each_field_of_each_configuration_is_an_argument_and_no_two_are_alike():
     assert not set(REFUSED_OPTIONS) & (set(FIELD_CONFIGS) | set(OLD_NAMES))
 
 
-def test_arguments_come_to_the_configurations_that_they_are_fields_of():
+def test_arguments_reach_the_configurations_that_they_are_fields_of():
     options = {
         "metric": "loss",
         "mode": "min",
@@ -56,7 +56,7 @@ def test_arguments_come_to_the_configurations_that_they_are_fields_of():
     )
 
 
-def test_checkpoints_may_be_told_of_as_a_whole():
+def test_checkpoints_may_be_one_argument():
     for whole in (CheckpointConfig(num_to_keep=1), {"num_to_keep": 1}):
         _, run = build_configs(normalize_options({"checkpoint_config": whole}))
         assert run.checkpoint_config.num_to_keep == 1
@@ -88,6 +88,6 @@ def test_what_makes_no_sense_on_dask_is_refused_with_what_to_use(name):
         ),
     ],
 )
-def test_what_cannot_be_meant_is_told_of(options, told):
+def test_what_cannot_be_meant_raises(options, told):
     with pytest.raises(ConfigError, match=told):
         normalize_options(options)

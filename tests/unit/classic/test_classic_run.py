@@ -106,7 +106,7 @@ class TestWhatIsRun:
         assert as_experiment(train, "two").name == "two"
 
 
-def test_a_class_that_says_what_it_needs_cannot_be_told_otherwise():
+def test_a_class_that_says_what_it_needs_takes_no_others():
     from dasktune import PlacementGroupFactory, Trainable
 
     class Greedy(Trainable):

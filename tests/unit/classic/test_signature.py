@@ -1,4 +1,4 @@
-"""What ``help(tune.run)`` and a prompt that completes arguments are told."""
+"""What ``help(tune.run)`` and a prompt that completes arguments show."""
 
 from __future__ import annotations
 

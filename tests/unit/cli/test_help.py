@@ -1,4 +1,4 @@
-"""The help of the commands, as a newcomer reads it in a terminal of 80 columns."""
+"""The help of the commands, as a beginner reads it in a terminal of 80 columns."""
 
 from __future__ import annotations
 

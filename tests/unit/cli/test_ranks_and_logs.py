@@ -68,7 +68,7 @@ def keep_output(place: str, value: Any) -> None:
 def test_show_lists_the_ranks_of_a_trial(place: str, dasktune: Run) -> None:
     code, out, _ = dasktune("show", place, "many")
     assert code == 0
-    head, *rows = (line.split() for line in out.partition("Ranks\n")[2].splitlines())
+    head, *rows = (line.split() for line in out.partition("Ranks: 2\n")[2].splitlines())
     assert head[:4] == ["rank", "host", "worker", "GPUs"]
     # Of the last start only: an earlier one had other places.
     assert rows[0] == ["0", "10.0.0.1", "tcp://10.0.0.1:4000", "0,", "1", "5", "1", "0.125"]
@@ -83,6 +83,7 @@ def test_show_of_a_trial_is_also_there_as_json(place: str, dasktune: Run) -> Non
     assert code == 0
     assert facts["metrics"]["training_iteration"] == 5
     assert [one["times slowest"] for one in facts["ranks"]] == [1, 2]
+    assert facts["max_ranks"] is None
     assert json.loads(dasktune("show", place, "one", "--format", "json")[1])["ranks"] == []
 
 

@@ -1,4 +1,4 @@
-"""What ls, show, trials, best, errors and report tell of experiments."""
+"""What ls, show, trials, best, errors and report say about experiments."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from cli_fixtures import SPEC
 
 from dasktune.cli.experiment_overview import read_experiment
 from dasktune.config import RunConfig, TuneConfig
+from dasktune.config.found_past import FoundPast
 from dasktune.schedulers import ASHAScheduler, HyperBandForBOHB
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
@@ -36,7 +37,7 @@ def ended(trial_id):
     return {"event": "TrialEnded", "time": 102.0, **about}
 
 
-def test_ls_tells_of_all_experiments_below(path, tmp_path, written, dasktune):
+def test_ls_lists_all_experiments_below(path, tmp_path, written, dasktune):
     written(tmp_path / "deep" / "other", suggested("t1", x=1), total_trials=2)
     written(tmp_path / "too" / "deep" / "third")
     code, out, err = dasktune("ls", str(tmp_path))
@@ -97,7 +98,7 @@ def test_ls_of_an_experiment_is_that_experiment_alone(path, results, dasktune):
     assert facts["best_trial_id"] == best.trial_id
 
 
-def test_ls_tells_of_what_is_damaged_and_goes_on(path, tmp_path, dasktune):
+def test_ls_lists_what_is_damaged_and_all_else(path, tmp_path, dasktune):
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "experiment.json").write_text("no json \x1b[31m")
     code, out, err = dasktune("ls", str(tmp_path))
@@ -158,7 +159,7 @@ def test_an_experiment_is_finished_when_nothing_is_left_to_do(tmp_path, written)
     assert state("waiting", suggested("a", x=1), total_trials=1) == "interrupted"
 
 
-def test_show_tells_settings_the_best_trial_failures_and_how_to_go_on(path, results, dasktune):
+def test_show_has_settings_the_best_trial_failures_and_how_to_resume(path, results, dasktune):
     code, out, err = dasktune("show", path)
     best = results.get_best_result(scope="all")
     assert (code, err) == (0, "")
@@ -166,7 +167,37 @@ def test_show_tells_settings_the_best_trial_failures_and_how_to_go_on(path, resu
     assert "state          finished" in out
     assert f"trial       {best.trial_id}" in out
     assert "ValueError: lr" in out
-    assert f"dasktune resume {path} SCRIPT_OR_MODULE:train --errored restart" in out
+    # An experiment of an older version: nothing says where its trainable is.
+    assert f"Resume  dasktune.Tuner.restore({path!r}, train, restart_errored=True).fit()\n" in out
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (
+            "/my code/train.py:run",
+            ["Resume  dasktune resume {path} '/my code/train.py:run'\n", "{call} in /my code/train.py\n"],
+        ),
+        (
+            "lab.models:Net.train",
+            ["Resume  dasktune resume {path} lab.models:Net.train\n", "in lab.models\n"],
+        ),
+        (None, ["Resume  {call}\n", "in the program or notebook that defines run\n"]),
+        (7, ["Resume  {call}\n"]),
+    ],
+)
+def test_show_prints_a_call_that_resumes_the_experiment(tmp_path, written, dasktune, code, words):
+    path = written(tmp_path / "exp", suggested("a", x=1), trainable="run", code=code)
+    out = dasktune("show", path)[1]
+    call = f"dasktune.Tuner.restore({path!r}, run).fit()"
+    for one in words:
+        assert one.format(path=path, call=call) in out
+    assert "SCRIPT" not in out
+
+
+def test_show_names_no_variable_for_a_lambda(tmp_path, written, dasktune):
+    path = written(tmp_path / "exp", suggested("a", x=1), trainable="lambda", code=None)
+    assert f"Tuner.restore({path!r}, trainable).fit()" in dasktune("show", path)[1]
 
 
 def test_show_has_the_commands_of_users_with_who_issued_them(tmp_path, dasktune):
@@ -211,6 +242,14 @@ def test_show_names_the_scheduler_with_its_arguments(path, scheduler, shown, das
     assert re.search(rf"^  scheduler +{re.escape(shown)}$", dasktune("show", path)[1], re.MULTILINE)
     settings = json.loads(dasktune("show", path, "--format", "json")[1])["settings"]
     assert settings.get("scheduler") == (None if scheduler is None else shown)
+
+
+def test_show_says_what_the_searcher_learns_from(path, dasktune):
+    found = FoundPast(("a",), "learns from 1 experiment with 30 trials: first (30)")
+    setup_of(TuneConfig(mode="min", learn_from=found), RunConfig(), {}).write(Storage(path))
+    assert f"  learn_from   {found.text}\n" in dasktune("show", path)[1]
+    settings = json.loads(dasktune("show", path, "--format", "json")[1])["settings"]
+    assert settings["learn_from"] == found.text
 
 
 def test_show_as_json_has_the_same(path, results, dasktune):
@@ -288,7 +327,7 @@ def test_the_best_trial_can_be_that_of_another_metric(path, results, dasktune):
     assert dasktune("best", path, *flags)[1].startswith(f"trial_id            {told['trial_id']}")
 
 
-def test_nan_and_what_was_taken_back_is_nobodys_best(tmp_path, written, dasktune):
+def test_nan_and_what_was_taken_back_is_never_best(tmp_path, written, dasktune):
     reopened = {"do": "ReopenTrial", "trial_id": "c", "incarnation": 1, "fresh": True}
     where = written(
         tmp_path / "exp",
@@ -325,7 +364,7 @@ def test_errors_shows_tracebacks_of_all_or_all_of_one(path, results, dasktune):
     assert dasktune("errors", path, failed[0])[1] == "Failure # 1 ?[31m\nof two\n"
     fine = next(one.trial_id for one in results if one.error is None)
     assert dasktune("errors", path, fine)[1] == f"trial {fine} has not failed\n"
-    code, _, err = dasktune("errors", path, "nobody")
+    code, _, err = dasktune("errors", path, "absent")
     assert (code, "TRIAL must be one of" in err) == (2, True)
 
 

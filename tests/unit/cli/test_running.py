@@ -31,7 +31,7 @@ def script(tmp_path, monkeypatch):
 
 
 class Outcome:
-    """What a run came to."""
+    """The results of a run."""
 
     experiment_path = "/somewhere/exp"
 
@@ -43,7 +43,7 @@ class Outcome:
 
 
 class FakeTuner:
-    """Keeps its arguments, and its run comes to what a test wants."""
+    """Keeps its arguments, and its run ends in the way that a test wants."""
 
     def __init__(self, trainable=None, *, outcome=None, interrupted=False, **given):
         self.trainable, self.given = trainable, given
@@ -70,7 +70,7 @@ def made(monkeypatch):
     return tuners
 
 
-def test_every_flag_of_run_comes_to_the_tuner(script, made, tmp_path, dasktune):
+def test_every_flag_of_run_reaches_the_tuner(script, made, tmp_path, dasktune):
     flags = {
         "--space": '{"x": ["uniform", 0, 1]}',
         "--metric": "loss",
@@ -157,7 +157,7 @@ def test_a_wrong_flag_costs_one_line_and_starts_nothing(flags, message, script, 
     assert made == []
 
 
-def test_resume_says_that_it_unpickles_and_hands_on_what_becomes_of_trials(
+def test_resume_says_that_it_unpickles_and_passes_on_the_flags_for_trials(
     script, path, dasktune, monkeypatch
 ):
     asked = {}

@@ -105,7 +105,7 @@ class Scheduler:
         answer = self.plugin.exchange(experiment, demand(experiment, waits, **options))
         others = {
             address: worker.used_resources["CPU"]
-            - sum(lease.address == address for lease in self.plugin.leases.get(experiment, {}).values())
+            - sum(lease.address == address for lease in self.plugin.records.of(experiment))
             for address, worker in self.workers.items()
         }
         limits = {

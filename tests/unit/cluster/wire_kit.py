@@ -43,7 +43,7 @@ RESOURCES = PlacementGroupFactory([{"CPU": 1}])
 
 
 class Turnstile:
-    """Lets a trial's thread go on, while the loop's waits until the other one rests again."""
+    """Lets a trial's thread run, while the loop's waits until the other one rests again."""
 
     def __init__(self):
         self._rests = threading.Event()
@@ -200,7 +200,7 @@ def perform(config):
 
 
 class Jump(selectors.SelectSelector):
-    """Waits for nobody."""
+    """Never waits: the loop's time jumps instead."""
 
     def select(self, timeout=None):
         assert timeout is not None, "everybody waits for ever"
@@ -209,7 +209,7 @@ class Jump(selectors.SelectSelector):
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
-    """Goes on to its next timer at once."""
+    """Jumps to its next timer at once."""
 
     def __init__(self):
         self.now = 0.0
@@ -360,7 +360,7 @@ class Driver:
 
     def _take(self, event):
         trial = trials[event.trial_id]
-        assert not trial.unanswered, "it went on without an answer"
+        assert not trial.unanswered, "it continued without an answer"
         trial.events.append(event)
         self.loop.call_later(self.plan.ack_after, self._acknowledge, event)
         if isinstance(event, ResultReported) and event.awaits:

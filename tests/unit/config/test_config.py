@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.random import SeedSequence
 
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+from dasktune.config.found_past import FoundPast, notes_of
 from dasktune.errors import ConfigError
 from dasktune.trial.retention import Retention
 
@@ -68,6 +69,12 @@ def test_several_goals_are_no_single_one():
         {"num_samples": True},
         {"search_alg": Policy},
         {"search_alg": ""},
+        {"learn_from": "", "metric": "loss", "mode": "min"},
+        {"learn_from": [], "metric": "loss", "mode": "min"},
+        {"learn_from": ["a", 3], "metric": "loss", "mode": "min"},
+        {"learn_from": "a", "search_alg": "random", "metric": "loss", "mode": "min"},
+        {"learn_from": "a"},
+        {"learn_from": "a", "metric": ["loss", "size"], "mode": ["min", "max"]},
         {"scheduler": Policy},
         {"max_concurrent_trials": 0},
         {"max_concurrent_trials": "4"},
@@ -92,6 +99,9 @@ def test_a_wrong_tune_config_names_argument_rule_and_value(wrong):
         {"num_samples": -1},
         {"num_samples": np.int64(3)},
         {"search_alg": "random", "scheduler": "asha"},
+        {"learn_from": "s3://bucket/a", "mode": "min"},
+        {"learn_from": [PurePosixPath("a"), "b"], "mode": "min", "scheduler": "asha"},
+        {"learn_from": FoundPast(("a",), "learns"), "mode": "min", "search_alg": Policy()},
         {"search_alg": Policy(), "scheduler": Policy()},
         {"max_concurrent_trials": 1},
         {"seed": 0},
@@ -368,3 +378,13 @@ def test_the_first_argument_needs_no_name():
     assert RunConfig("first").name == "first"
     with pytest.raises(TypeError):
         FailureConfig(0, True)  # type: ignore[misc]
+
+
+def test_a_searcher_beside_a_past_is_refused_with_a_remedy():
+    with pytest.raises(ConfigError, match=r"search_alg must be None with learn_from.*WarmStart\(past=\["):
+        TuneConfig(learn_from="a", search_alg="optuna", mode="min")
+
+
+def test_only_a_past_that_was_read_has_a_note():
+    assert notes_of(FoundPast(("a",), "learns from it")) == ["learns from it"]
+    assert notes_of("a") == notes_of(None) == []

@@ -51,7 +51,7 @@ def test_a_header_must_bear_it(header: str | None, fits: bool):
         (None, False),
     ],
 )
-def test_whoever_calls_it_otherwise_is_led_by_somebody_else(host: str | None, fits: bool):
+def test_only_a_known_host_name_is_allowed(host: str | None, fits: bool):
     assert RequestGuard("secret").host_allowed(host) is fits
 
 

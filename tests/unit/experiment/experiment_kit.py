@@ -57,7 +57,7 @@ NUMBERED = (
 
 
 class RecordingScheduler(FIFOScheduler):
-    """Writes down all that it is told, and answers what the test laid out."""
+    """Records all its calls, and answers what the test laid out."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
@@ -136,7 +136,7 @@ ENDS = ("complete", "error", "remove")
 
 
 class RecordingSearch(SearchAlgorithm):
-    """Proposes nothing by itself; writes down all that it is told."""
+    """Proposes nothing by itself; records what it is given."""
 
     def __init__(self) -> None:
         self.results: list[tuple[str, int]] = []
@@ -176,7 +176,7 @@ class RecordingSearch(SearchAlgorithm):
 
 
 class RecordingStopper(Stopper):
-    """Writes down what it is shown; stops one trial, or everything, when it is told to."""
+    """Writes down what it is shown; stops one trial, or everything, when a test wants it."""
 
     def __init__(self) -> None:
         self.shown: list[tuple[str, int]] = []
@@ -281,7 +281,7 @@ class Lab:
     # The worker
 
     def event(self, trial: Trial, kind: Callable[..., TrialEvent], **facts: Any) -> Any:
-        """Return what the trial's worker, or whoever watches over it, would say next."""
+        """Return what the trial's worker, or the driver in its place, would report next."""
         key = (trial.trial_id, trial.incarnation)
         if kind in NUMBERED:
             self.seqs[key] = self.seqs.get(key, 0) + 1
@@ -333,7 +333,7 @@ class Lab:
 
     # What came of it
 
-    def told_once(self, trial: Trial, how: str) -> bool:
+    def seen_once(self, trial: Trial, how: str) -> bool:
         """Whether scheduler and searcher have heard of the trial's end exactly once, so."""
         searchers = [error for key, _, error in self.search.ends if key == trial.trial_id]
         return self.scheduler.ends(trial) == [how] and searchers == [how == "error"]
@@ -344,8 +344,8 @@ def committed(trial: Trial, index: int, iteration: int, **metrics: Any) -> Check
     return CheckpointRecord(path=path, index=index, iteration=iteration, metrics=metrics)
 
 
-def goes_on(actions: list[Action], trial: Trial) -> bool:
-    """Whether all that was decided is that the trial may go on from the result it waits at."""
+def continues(actions: list[Action], trial: Trial) -> bool:
+    """Whether all that was decided is that the trial continues from the result it waits at."""
     return [type(action) for action in actions] == [ContinueTraining] and actions[
         0
     ].trial_id == trial.trial_id

@@ -1,4 +1,4 @@
-"""Who may still go on from which checkpoint."""
+"""Which trials may still resume from which checkpoint."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def test_the_owner_of_a_checkpoint_is_found_by_its_directory():
         key: Trial(trial_id=key, config={}, resources=request, dirname=dirname)
         for key, dirname in names.items()
     }
-    custody = CheckpointReferences(trials, Retention())
+    references = CheckpointReferences(trials, Retention())
     for key, folder in (("a", "b"), ("b", "elsewhere"), ("c", "c")):
         path = f"trials/{folder}/checkpoint_000000_i01"
-        assert custody._owner_of(path) is trials[key]
+        assert references._owner_of(path) is trials[key]
 
 
 def in_memory(trial: Trial, index: int, iteration: int) -> CheckpointRecord:
@@ -78,12 +78,12 @@ def deleted(actions: list[Any]) -> list[int]:
 
 
 def restored(lab: Lab, trial: Trial) -> int | None:
-    """Start a trial and return the number of the checkpoint that it goes on from."""
+    """Start a trial and return the number of the checkpoint that it resumes from."""
     order = lab.grant(trial)
     return order.checkpoint.index if isinstance(order, RestoreTrial) else None
 
 
-def test_a_paused_trial_goes_on_from_memory():
+def test_a_paused_trial_resumes_from_memory():
     lab = Lab()
     trial = paused(lab)
     assert trial.checkpoint.index == 0
@@ -93,7 +93,7 @@ def test_a_paused_trial_goes_on_from_memory():
 
 
 @pytest.mark.parametrize("status", [TrialStatus.PAUSED, TrialStatus.RESTORING])
-def test_a_trial_whose_checkpoint_in_memory_is_lost_goes_on_from_the_storage(status):
+def test_a_trial_whose_checkpoint_in_memory_is_lost_resumes_from_the_storage(status):
     lab = Lab()
     trial = paused(lab)
     if status is TrialStatus.RESTORING:
@@ -179,7 +179,7 @@ def store(lab: Lab, trial: Trial, index: int, iteration: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("superseded", [False, True], ids=["newest", "superseded"])
-def test_a_clone_goes_on_from_what_was_stored_for_it_under_the_next_driver(superseded: bool):
+def test_a_clone_resumes_from_what_was_stored_for_it_under_the_next_driver(superseded: bool):
     lab = Lab()
     donor, clone = paused(lab), bring(lab, TrialStatus.PAUSED)
     lend(lab, clone, donor, 2)
@@ -235,7 +235,7 @@ def test_what_was_stored_too_late_is_deleted():
     assert [one.index for one in trial.checkpoints] == [0, 2]
 
 
-def test_a_trial_that_begins_anew_has_nothing_in_memory():
+def test_a_trial_that_restarts_has_nothing_in_memory():
     lab = Lab()
     trial = paused(lab)
     request = TrialReopenRequested(trial_id=trial.trial_id, fresh=True, time=lab.tick())
@@ -243,7 +243,7 @@ def test_a_trial_that_begins_anew_has_nothing_in_memory():
     assert restored(lab, trial) is None
 
 
-def test_a_scheduler_may_have_a_checkpoint_in_memory_while_the_trial_goes_on():
+def test_a_scheduler_may_have_a_checkpoint_in_memory_while_the_trial_trains():
     lab = Lab()
     trial = lab.running()
     lab.scheduler.decide = lambda *_: Continue(save=True, kind=CheckpointKind.MEMORY)
@@ -277,7 +277,7 @@ def test_a_trial_that_has_ended_with_something_in_memory_is_a_bug():
         lab.experiment.trial_index.validate()
 
 
-# A trial that goes on from another one's checkpoint
+# A trial that resumes from another one's checkpoint
 
 
 def checkpoints_of(lab: Lab) -> CheckpointReferences:
@@ -289,7 +289,7 @@ def lend(lab: Lab, trial: Trial, donor: Trial, iteration: int) -> list[Any] | No
     return None if record is None else checkpoints_of(lab).add_reference(trial, record)
 
 
-def test_a_trial_can_go_on_from_the_checkpoint_of_another_one():
+def test_a_trial_can_resume_from_another_one_s_checkpoint():
     lab = Lab()
     donor, trial = paused(lab), bring(lab, TrialStatus.PAUSED)
     assert lend(lab, trial, donor, 2) == []
@@ -324,7 +324,7 @@ def test_what_is_lent_is_kept_until_the_last_borrower_has_one_of_its_own():
     assert donor.lent == ()
 
 
-def test_a_borrower_that_loses_its_worker_goes_on_from_there_again():
+def test_a_borrower_that_loses_its_worker_resumes_from_there_again():
     lab = Lab()
     donor, trial = paused(lab), bring(lab, TrialStatus.PAUSED)
     lend(lab, trial, donor, 2)
@@ -352,13 +352,13 @@ def test_who_borrowed_what_is_lost_takes_an_older_one_of_the_donor():
     assert trial.origin == donor.checkpoint
 
 
-def test_who_borrowed_what_is_lost_goes_on_from_its_own_if_the_donor_has_no_other():
+def test_a_borrower_of_what_is_lost_resumes_from_its_own_without_another():
     lab = Lab()
     donor = lab.running()
     pause(lab, donor, 0, 1)
     trial, bystander = paused(lab), paused(lab)
     lend(lab, trial, donor, 1)
-    # Nobody but its borrower needs it any more, and then a driver dies.
+    # Only its borrower still needs it, and then a driver dies.
     lab.start(donor)
     lab.result(donor, 2, checkpoint=1)
     donor.checkpoints.clear()
@@ -405,7 +405,7 @@ def test_a_trial_falls_back_from_one_damaged_checkpoint_to_the_next_and_then_beg
         assert trial.status is TrialStatus.PENDING
     assert restored(lab, trial) is None
     lab.tell(trial, TrialStarted, worker="w")
-    # It has lost no result, is charged nothing, and the policies are told of each result once.
+    # It has lost no result, is charged nothing, and the policies get each result once.
     assert (trial.failures, trial.worker_losses, trial.last_iteration) == (0, 0, 3)
     lab.result(trial, 1)
     assert [what for what, _ in lab.scheduler.calls].count("result 1") == 1

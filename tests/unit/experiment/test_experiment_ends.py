@@ -1,4 +1,4 @@
-"""How experiments begin and end: suggestions, stops, commands, and nobody left behind."""
+"""How experiments begin and end: suggestions, stops, commands, and no trial left behind."""
 
 from __future__ import annotations
 
@@ -97,18 +97,18 @@ def test_an_experiment_of_one_trial_ends_with_it():
     assert lab.search.ends == [(trial.trial_id, None, False)]
 
 
-def test_an_experiment_goes_on_as_long_as_there_may_be_more_suggestions():
+def test_an_experiment_lasts_as_long_as_there_may_be_more_suggestions():
     lab = Lab()
     lab.tell(lab.running(), TrialEnded)
     assert not lab.experiment.finished
 
 
-def test_a_suggestion_that_is_answered_after_the_stop_is_ended_and_everyone_told():
+def test_a_suggestion_that_is_answered_after_the_stop_is_ended_and_reported():
     lab = Lab()
     lab.stop("enough")
     trial = lab.add()
     assert (trial.status, trial.reason) == (TrialStatus.TERMINATED, "enough")
-    assert lab.told_once(trial, "remove")
+    assert lab.seen_once(trial, "remove")
     assert lab.experiment.finished
 
 
@@ -116,7 +116,7 @@ def test_a_suggestion_that_is_answered_after_the_stop_is_ended_and_everyone_told
 
 
 @pytest.mark.parametrize("status", [s for s in UNFINISHED if s is not TrialStatus.FAILING])
-def test_a_trial_can_be_stopped_wherever_it_is_and_everyone_is_told_once(status: TrialStatus):
+def test_a_trial_can_be_stopped_wherever_it_is_and_its_end_is_seen_once(status: TrialStatus):
     lab = Lab()
     trial = bring(lab, status)
     request = TrialStopRequested(trial_id=trial.trial_id, reason="no use", time=lab.tick())
@@ -133,15 +133,15 @@ def test_a_trial_can_be_stopped_wherever_it_is_and_everyone_is_told_once(status:
     assert trial.status is TrialStatus.TERMINATED
     assert trial.reason == ("bad" if status is TrialStatus.STOPPING else "no use")
     assert lab.handle(request) == []
-    assert lab.told_once(trial, "complete" if status.is_active else "remove")
+    assert lab.seen_once(trial, "complete" if status.is_active else "remove")
 
 
-def test_a_trial_that_paused_before_it_heard_of_its_stop_has_ended():
+def test_a_trial_that_paused_before_it_got_its_stop_has_ended():
     lab = Lab()
     trial = bring(lab, TrialStatus.PAUSING)
     lab.stop()
     lab.tell(trial, TrialPaused)
-    assert lab.told_once(trial, "complete")
+    assert lab.seen_once(trial, "complete")
 
 
 def test_a_stop_ends_trials_in_all_statuses():
@@ -219,7 +219,7 @@ def test_commands_that_come_with_an_end_are_obeyed(how: str):
     else:
         lab.start(trial)
         _ = lab.fail(trial) if how == "error" else lab.tell(trial, TrialEnded)
-    assert lab.told_once(trial, how)
+    assert lab.seen_once(trial, how)
     assert asleep.status is TrialStatus.PENDING
 
 
@@ -230,7 +230,7 @@ def test_a_trial_that_is_woken_while_everything_ends_ends_too():
     lab.no_more()
     lab.stop()
     assert lab.experiment.finished
-    assert lab.told_once(second, "remove")
+    assert lab.seen_once(second, "remove")
 
 
 def test_a_chain_of_commands_may_be_longer_than_the_stack():
@@ -244,7 +244,7 @@ def test_a_chain_of_commands_may_be_longer_than_the_stack():
     assert {trial.status for trial in trials} == {TrialStatus.TERMINATED}
 
 
-# Nobody hangs
+# No trial hangs
 
 
 def test_trials_that_the_scheduler_never_wakes_are_ended_when_nothing_else_is_left():
@@ -255,10 +255,10 @@ def test_trials_that_the_scheduler_never_wakes_are_ended_when_nothing_else_is_le
     assert kinds(lab.time_passes()) == ["FinishTrial", "FinishTrial"]
     assert lab.experiment.finished
     assert asleep.reason == waiting.reason == "RecordingScheduler never chose it to run again"
-    assert lab.told_once(asleep, "remove")
+    assert lab.seen_once(asleep, "remove")
 
 
-def test_a_scheduler_may_let_those_that_wait_go_on_when_nobody_else_can():
+def test_a_scheduler_may_resume_those_that_wait_when_no_other_runs():
     lab = Lab()
     one, other = bring(lab, TrialStatus.PAUSED), bring(lab, TrialStatus.PAUSED)
     lab.scheduler.strands = True
@@ -288,7 +288,7 @@ def test_nothing_stands_still_while_the_scheduler_waits_for_an_answer():
     assert kinds(lab.time_passes()) == ["FinishTrial"]
 
 
-def test_the_scheduler_is_told_of_every_start():
+def test_the_scheduler_gets_every_start():
     lab = Lab()
     trial = bring(lab, TrialStatus.PAUSED)
     lab.handle(ResourcesGranted(trial_id=trial.trial_id, time=lab.tick()))
@@ -306,7 +306,7 @@ def test_a_search_and_a_scheduler_that_wait_for_each_other_do_not_hang_the_exper
     assert lab.experiment.wants_suggestion
 
 
-def test_a_scheduler_hears_that_the_search_has_ended():
+def test_a_scheduler_learns_that_the_search_ended():
     lab = Lab()
     asleep, trial = bring(lab, TrialStatus.PAUSED), lab.running()
     lab.scheduler.at_search_end = (Unpause(trial_id=asleep.trial_id),)
@@ -315,7 +315,7 @@ def test_a_scheduler_hears_that_the_search_has_ended():
     assert (asleep.status, trial.status) == (TrialStatus.PENDING, TrialStatus.RUNNING)
 
 
-def test_a_scheduler_is_not_asked_for_help_where_nobody_waits_for_it():
+def test_a_scheduler_is_not_asked_for_help_where_none_waits_for_it():
     lab = Lab()
     bring(lab, TrialStatus.TERMINATED)
     lab.handle(Suggested(trial_id=lab.experiment.next_trial_id, config=None, time=lab.tick()))
@@ -324,7 +324,7 @@ def test_a_scheduler_is_not_asked_for_help_where_nobody_waits_for_it():
     assert lab.experiment.wants_suggestion
 
 
-def test_a_search_hears_of_the_pauses_of_trials_that_wait_for_others_and_may_suggest_them():
+def test_a_search_gets_the_pauses_of_trials_that_wait_for_others_and_may_suggest_them():
     lab = Lab()
     lab.scheduler.lets_others_come = True
     trial = bring(lab, TrialStatus.PAUSING)
@@ -339,7 +339,7 @@ def test_a_search_hears_of_the_pauses_of_trials_that_wait_for_others_and_may_sug
     assert lab.search.pauses == told
 
 
-def test_a_search_does_not_hear_that_a_trial_goes_on_that_ends_instead():
+def test_a_search_does_not_get_a_resumption_of_a_trial_that_ends():
     lab = Lab()
     lab.scheduler.lets_others_come = True
     trial = bring(lab, TrialStatus.PAUSED)
@@ -347,7 +347,7 @@ def test_a_search_does_not_hear_that_a_trial_goes_on_that_ends_instead():
     assert lab.search.pauses == [("pause", trial.trial_id)]
 
 
-def test_a_search_does_not_hear_of_other_pauses():
+def test_a_search_does_not_get_other_pauses():
     lab = Lab()
     trial = bring(lab, TrialStatus.PAUSED)
     lab.handle(Suggested(trial_id=lab.experiment.next_trial_id, config=None, time=lab.tick()))
@@ -356,7 +356,7 @@ def test_a_search_does_not_hear_of_other_pauses():
     assert lab.search.pauses == []
 
 
-def test_a_search_is_told_what_the_scheduler_has_to_say_about_a_result():
+def test_a_search_gets_what_the_scheduler_has_to_say_about_a_result():
     lab = Lab()
     lab.scheduler.lets_others_come = True
     trial = lab.running()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from experiment_kit import Lab, bring, goes_on, kinds
+from experiment_kit import Lab, bring, continues, kinds
 
 from dasktune.trial.events import (
     StartFailed,
@@ -49,10 +49,10 @@ def test_a_stopping_trial_that_loses_its_worker_has_ended():
     trial = bring(lab, TrialStatus.STOPPING)
     lab.lose(trial)
     assert (trial.status, trial.reason) == (TrialStatus.TERMINATED, "bad")
-    assert lab.told_once(trial, "complete")
+    assert lab.seen_once(trial, "complete")
 
 
-def test_a_loss_that_is_told_twice_counts_once():
+def test_a_loss_that_comes_twice_counts_once():
     lab = Lab(max_worker_losses=1)
     trial = lab.running()
     event = lab.event(trial, TrialLost, reason="gone")
@@ -61,7 +61,7 @@ def test_a_loss_that_is_told_twice_counts_once():
     assert trial.worker_losses == 1
 
 
-def test_a_trial_is_given_up_after_too_many_losses_without_progress():
+def test_a_trial_fails_after_too_many_losses_without_progress():
     lab = Lab(max_worker_losses=2)
     trial = lab.running()
     for _ in range(2):
@@ -73,7 +73,7 @@ def test_a_trial_is_given_up_after_too_many_losses_without_progress():
     assert trial.reason == action.reason
     assert "lost its worker 3 times" in trial.reason
     assert "worker w left the cluster" in trial.reason
-    assert lab.told_once(trial, "error")
+    assert lab.seen_once(trial, "error")
 
 
 def test_no_loss_at_all_may_be_allowed():
@@ -160,7 +160,7 @@ def test_after_two_shared_deaths_a_trial_asks_to_be_alone():
     assert lab.grant(trial).resources.exclusive
 
 
-def test_a_departure_that_trials_share_makes_nobody_suspect():
+def test_a_departure_that_trials_share_makes_none_suspect():
     lab = Lab()
     trial = lab.running()
     for _ in range(3):
@@ -199,7 +199,7 @@ def test_a_checkpoint_is_progress_and_recomputed_iterations_are_none():
     assert kinds(lab.save(trial, 0, 3)) == ["AdmitOthers"]
 
 
-def test_one_that_is_to_stop_admits_nobody_any_more():
+def test_one_that_is_to_stop_admits_no_other():
     lab = Lab()
     trial = suspect(lab)
     lab.stop()
@@ -215,7 +215,7 @@ def test_a_trial_that_is_opened_again_is_under_no_suspicion():
 
 
 @pytest.mark.parametrize("max_failures", [0, 2])
-def test_code_may_fail_so_often_and_then_the_trial_is_given_up(max_failures: int):
+def test_code_may_fail_so_often_and_then_the_trial_fails(max_failures: int):
     lab = Lab(max_failures=max_failures)
     trial = lab.running()
     for _ in range(max_failures):
@@ -225,7 +225,7 @@ def test_code_may_fail_so_often_and_then_the_trial_is_given_up(max_failures: int
     assert kinds(lab.fail(trial)) == ["GiveUp"]
     assert (trial.status, trial.reason) == (TrialStatus.ERROR, "ValueError: no such loss")
     assert trial.failures == len(trial.errors) == max_failures + 1
-    assert lab.told_once(trial, "error")
+    assert lab.seen_once(trial, "error")
     assert lab.search.ends == [(trial.trial_id, None, True)]
 
 
@@ -279,7 +279,7 @@ def test_code_that_fails_while_it_is_stopped_makes_the_trial_fail_at_once():
     trial = bring(lab, TrialStatus.STOPPING)
     assert lab.fail(trial, "OSError: disk full") == []
     assert (trial.status, trial.reason) == (TrialStatus.ERROR, "OSError: disk full")
-    assert lab.told_once(trial, "error")
+    assert lab.seen_once(trial, "error")
 
 
 @pytest.mark.parametrize("status", [TrialStatus.STARTING, TrialStatus.RESTORING])
@@ -297,7 +297,7 @@ def test_a_start_that_fails_while_it_is_stopped_has_ended():
     trial = bring(lab, TrialStatus.STARTING)
     lab.stop()
     lab.tell(trial, StartFailed, reason="no room any more")
-    assert lab.told_once(trial, "complete")
+    assert lab.seen_once(trial, "complete")
 
 
 def test_each_start_is_another_incarnation_and_only_the_first_has_a_date():
@@ -324,7 +324,7 @@ def test_the_first_failure_may_end_everything(fail_fast):
     lab.tell(good, TrialStopped)
     assert lab.experiment.finished
     assert all(
-        lab.told_once(trial, how) for trial, how in ((bad, "error"), (good, "complete"), (waiting, "remove"))
+        lab.seen_once(trial, how) for trial, how in ((bad, "error"), (good, "complete"), (waiting, "remove"))
     )
 
 
@@ -353,7 +353,7 @@ def test_a_trial_that_the_user_stops_is_not_interrupted_at_once():
     assert not action.at_once
 
 
-def test_without_fail_fast_the_others_go_on():
+def test_without_fail_fast_the_others_run():
     lab = Lab()
     bad, good = lab.running(), lab.running()
     lab.fail(bad)
@@ -377,8 +377,8 @@ def test_a_stopper_that_raises_fails_the_trial_and_nothing_else(last_word):
     lab.tell(trial, last_word)
     assert trial.status is TrialStatus.ERROR
     assert trial.reason == "the stopper raised ZeroDivisionError: no data"
-    assert lab.told_once(trial, "error")
-    assert goes_on(lab.result(other, 1), other)
+    assert lab.seen_once(trial, "error")
+    assert continues(lab.result(other, 1), other)
 
 
 def test_a_trial_that_a_stopper_failed_is_not_tried_again():

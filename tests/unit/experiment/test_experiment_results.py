@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from experiment_kit import Lab, bring, committed, goes_on, kinds
+from experiment_kit import Lab, bring, committed, continues, kinds
 
 from dasktune.errors import StorageError
 from dasktune.experiment.trial_index import TrialIndex
@@ -32,7 +32,7 @@ def test_a_result_is_kept_and_shown_to_everyone_once():
     lab = Lab()
     trial = lab.running()
     actions = lab.result(trial, 1, loss=0.5)
-    assert goes_on(actions, trial)
+    assert continues(actions, trial)
     assert actions[0].seq == 2
     assert actions[0].milestones == EVERY_RESULT
     assert trial.history == [{"training_iteration": 1, "loss": 0.5}]
@@ -40,7 +40,7 @@ def test_a_result_is_kept_and_shown_to_everyone_once():
     assert lab.search.results == lab.stopper.shown == [(trial.trial_id, 1)]
 
 
-def test_nobody_answers_a_worker_that_does_not_wait():
+def test_a_worker_that_does_not_wait_gets_no_answer():
     lab = Lab()
     trial = lab.running()
     assert lab.result(trial, 1, awaits=False) == []
@@ -51,7 +51,7 @@ def test_a_repeated_result_is_ignored():
     lab = Lab()
     trial = lab.running()
     event = lab.event(trial, ResultReported, metrics={"training_iteration": 1})
-    assert goes_on(lab.handle(event), trial)
+    assert continues(lab.handle(event), trial)
     assert lab.handle(event) == []
     assert len(trial.history) == len(lab.search.results) == 1
 
@@ -70,7 +70,7 @@ def test_a_lost_message_costs_its_row_only():
     trial = lab.running()
     lab.result(trial, 1)
     lab.event(trial, ResultReported, metrics={"training_iteration": 2})
-    assert goes_on(lab.result(trial, 3), trial)
+    assert continues(lab.result(trial, 3), trial)
     assert [row["training_iteration"] for row in trial.history] == [1, 3]
 
 
@@ -95,7 +95,7 @@ def test_what_comes_after_the_end_is_ignored():
     ]
     lab.tell(trial, TrialEnded)
     assert [lab.handle(event) for event in late] == [[], [], []]
-    assert lab.told_once(trial, "complete")
+    assert lab.seen_once(trial, "complete")
 
 
 def test_a_paused_trial_ignores_its_old_worker():
@@ -109,7 +109,7 @@ def test_a_paused_trial_ignores_its_old_worker():
 def test_an_undefined_metric_is_kept_as_it_is():
     lab = Lab()
     trial = lab.running()
-    assert goes_on(lab.result(trial, 1, loss=NAN), trial)
+    assert continues(lab.result(trial, 1, loss=NAN), trial)
     assert trial.history[0]["loss"] != trial.history[0]["loss"]
 
 
@@ -128,7 +128,7 @@ def test_a_scheduler_may_stop_a_trial_at_its_result():
     assert (trial.status, trial.reason) == (TrialStatus.TERMINATED, "too bad")
     last = {"training_iteration": 1, STOPPED_EARLY: True}
     assert lab.search.ends == [(trial.trial_id, last, False)]
-    assert lab.told_once(trial, "complete")
+    assert lab.seen_once(trial, "complete")
 
 
 def test_a_trial_that_a_scheduler_lets_end_in_time_was_not_stopped_early():
@@ -149,7 +149,7 @@ def test_that_a_trial_was_stopped_early_is_part_of_the_state():
     assert trial_from_state(trial_state(trial)).stopped_early
 
 
-def test_a_scheduler_may_pause_a_trial_and_it_goes_on_from_its_checkpoint():
+def test_a_scheduler_may_pause_a_trial_and_it_resumes_from_its_checkpoint():
     lab = Lab()
     trial = lab.running()
     lab.scheduler.decide = lambda *_: Pause("others first", save=False)
@@ -178,7 +178,7 @@ def test_a_scheduler_may_ask_for_a_checkpoint():
     assert again == SaveTrial(trial_id=trial.trial_id, incarnation=1, seq=4)
     # It had nothing to save: its next result says so.
     lab.scheduler.decide = lambda *_: Continue()
-    assert goes_on(lab.result(trial, 3), trial)
+    assert continues(lab.result(trial, 3), trial)
 
 
 def test_a_worker_that_does_not_wait_is_not_asked_for_a_checkpoint():
@@ -192,7 +192,7 @@ def test_a_trial_that_ends_while_it_saves_has_ended():
     lab = Lab()
     trial = bring(lab, TrialStatus.SAVING)
     lab.tell(trial, TrialEnded)
-    assert lab.told_once(trial, "complete")
+    assert lab.seen_once(trial, "complete")
 
 
 @pytest.mark.parametrize("status", [TrialStatus.PAUSING, TrialStatus.STOPPING])
@@ -208,7 +208,7 @@ def test_what_crosses_an_order_to_leave_is_kept_but_decides_nothing(status: Tria
     assert trial.status is status
 
 
-def test_a_criterion_that_is_met_while_a_trial_leaves_ends_it_only_when_it_goes_on():
+def test_a_criterion_that_is_met_while_a_trial_leaves_ends_it_only_when_it_resumes():
     """Else a trial that was to be paused, or to be a clone, would have ended instead."""
     lab = Lab(criteria=CriteriaStopper({"acc": 0.9}))
     trial = bring(lab, TrialStatus.PAUSING)
@@ -220,14 +220,14 @@ def test_a_criterion_that_is_met_while_a_trial_leaves_ends_it_only_when_it_goes_
     assert isinstance(order, StopTrial)
 
 
-def test_a_pausing_trial_may_come_to_its_end_instead():
+def test_a_pausing_trial_may_end_instead():
     lab = Lab()
     trial = bring(lab, TrialStatus.PAUSING)
     lab.tell(trial, TrialEnded)
-    assert lab.told_once(trial, "complete")
+    assert lab.seen_once(trial, "complete")
 
 
-def test_the_worker_may_be_heard_of_after_it_was_told_to_stop():
+def test_a_start_may_arrive_after_the_stop_was_ordered():
     lab = Lab()
     trial = bring(lab, TrialStatus.STARTING)
     lab.stop()
@@ -235,7 +235,7 @@ def test_the_worker_may_be_heard_of_after_it_was_told_to_stop():
     assert trial.status is TrialStatus.STOPPING
     assert trial.worker == "w"
     lab.tell(trial, TrialStopped)
-    assert lab.told_once(trial, "complete")
+    assert lab.seen_once(trial, "complete")
 
 
 # Stoppers
@@ -244,7 +244,7 @@ def test_the_worker_may_be_heard_of_after_it_was_told_to_stop():
 def test_a_stop_criterion_ends_a_trial_and_every_other_stopper_still_sees_the_result():
     lab = Lab(criteria=CriteriaStopper({"acc": 0.9}))
     trial = lab.running()
-    assert goes_on(lab.result(trial, 1, acc=0.8), trial)
+    assert continues(lab.result(trial, 1, acc=0.8), trial)
     (action,) = lab.result(trial, 2, acc=0.95)
     assert action.reason == "acc >= 0.9"
     assert lab.stopper.shown == [(trial.trial_id, 1), (trial.trial_id, 2)]
@@ -272,7 +272,7 @@ def test_a_stopper_may_end_everything_at_a_result():
     assert not lab.experiment.wants_suggestion
 
 
-def test_a_stopper_hears_the_time_of_each_event_of_a_trial():
+def test_a_stopper_gets_the_time_of_each_event_of_a_trial():
     lab = Lab()
     trial = lab.running()
     lab.result(trial, 1)
@@ -305,7 +305,7 @@ def restarted(lab: Lab, *, iterations: int, checkpoint: int | None = None):
     return trial
 
 
-def test_a_result_that_is_computed_again_replaces_its_row_and_is_shown_to_nobody():
+def test_a_result_that_is_computed_again_replaces_its_row_and_is_shown_to_none():
     lab = Lab()
     trial = restarted(lab, iterations=3)
     calls, results, shown = (
@@ -314,7 +314,7 @@ def test_a_result_that_is_computed_again_replaces_its_row_and_is_shown_to_nobody
         list(lab.stopper.shown),
     )
     lab.scheduler.decide = lambda *_: Stop("never asked")
-    assert goes_on(lab.result(trial, 2, loss=0.5), trial)
+    assert continues(lab.result(trial, 2, loss=0.5), trial)
     assert (lab.scheduler.calls, lab.search.results, lab.stopper.shown) == (calls, results, shown)
     assert [row["loss"] for row in trial.history] == [1.0, 0.5, 1.0]
 
@@ -333,7 +333,7 @@ def test_a_result_behind_the_newest_that_was_never_there_is_dropped():
     lab.result(trial, 4)
     lab.lose(trial)
     lab.start(trial)
-    assert goes_on(lab.result(trial, 3), trial)
+    assert continues(lab.result(trial, 3), trial)
     assert [row["training_iteration"] for row in trial.history] == [2, 4]
 
 
@@ -373,7 +373,7 @@ def test_retention_deletes_what_is_neither_among_the_best_nor_the_newest():
     assert trial.next_checkpoint == 4
 
 
-def test_a_trial_goes_on_from_the_newest_checkpoint_with_the_next_number():
+def test_a_trial_resumes_from_the_newest_checkpoint_with_the_next_number():
     lab = Lab(retention=Retention(num_to_keep=1, score_attribute="acc"))
     trial = lab.running(lr=0.1)
     lab.result(trial, 1, checkpoint=0, acc=0.9)

@@ -53,7 +53,7 @@ def test_the_failure_that_ended_everything_is_known_to_a_restored_experiment():
     assert (found.trial_id, found.error) == (trial.trial_id, trial.error)
 
 
-def test_a_new_session_may_go_on_with_what_had_come_to_an_end():
+def test_a_new_session_may_resume_what_had_ended():
     lab = Lab()
     lab.no_more()
     lab.stop()
@@ -75,7 +75,7 @@ def test_stoppers_begin_a_new_session():
     assert told == [{"used": 3.0}]
 
 
-def test_an_ended_trial_goes_on_from_its_newest_checkpoint():
+def test_an_ended_trial_resumes_from_its_newest_checkpoint():
     lab = Lab(max_failures=1)
     trial = lab.running()
     lab.result(trial, 1, checkpoint=0)
@@ -93,7 +93,7 @@ def test_an_ended_trial_goes_on_from_its_newest_checkpoint():
     assert calls == ["add", "error", "add"]
 
 
-def test_a_trial_that_begins_anew_has_nothing_of_before():
+def test_a_trial_that_restarts_has_nothing_of_before():
     lab = Lab()
     trial = lab.running()
     lab.result(trial, 1, checkpoint=0)
@@ -110,7 +110,7 @@ def test_a_trial_that_begins_anew_has_nothing_of_before():
 
 
 @pytest.mark.parametrize("status", [TrialStatus.PENDING, TrialStatus.PAUSED])
-def test_a_waiting_trial_that_begins_anew_is_no_new_trial_to_the_scheduler(status: TrialStatus):
+def test_a_waiting_trial_that_restarts_is_no_new_trial_to_the_scheduler(status: TrialStatus):
     lab = Lab()
     trial = bring(lab, status)
     reopen(lab, trial, fresh=True)

@@ -1,4 +1,4 @@
-"""A search that thinks while trials go on."""
+"""A search that thinks while trials run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def paused_for_others(lab: Lab) -> Trial:
     return trial
 
 
-def test_while_a_search_is_asked_it_hears_nothing_and_is_not_asked_again():
+def test_while_a_search_is_asked_it_gets_nothing_and_is_not_asked_again():
     lab = Lab()
     trial = lab.running()
     name = ask(lab)
@@ -55,7 +55,7 @@ def test_while_a_search_is_asked_it_hears_nothing_and_is_not_asked_again():
     assert lab.experiment.next_trial() is lab.experiment.trials[name]
 
 
-def test_what_it_did_not_hear_comes_in_the_order_in_which_it_happened():
+def test_what_it_did_not_get_comes_in_the_order_in_which_it_happened():
     lab = Lab()
     trial = paused_for_others(lab)
     name = ask(lab)
@@ -87,7 +87,7 @@ def test_a_trial_that_waits_for_others_is_news_to_it():
     assert lab.experiment.wants_suggestion
 
 
-def test_nobody_stands_still_who_waits_for_an_answer():
+def test_a_wait_for_an_answer_is_no_standstill():
     lab = Lab()
     trial = paused_for_others(lab)
     lab.scheduler.strands = True
@@ -108,7 +108,7 @@ def test_who_stops_everything_does_not_wait_for_an_answer():
     answer(lab, name, {"x": 1})
     trial = lab.experiment.trials[name]
     assert trial.status is TrialStatus.TERMINATED
-    assert lab.told_once(trial, "remove")
+    assert lab.seen_once(trial, "remove")
     assert lab.experiment.finished
 
 
@@ -123,7 +123,7 @@ def test_another_driver_asks_again_and_tells_what_the_last_one_could_not():
     assert lab.experiment.next_trial_id == name
 
 
-def test_what_it_has_not_heard_is_part_of_the_state():
+def test_what_is_held_back_is_part_of_the_state():
     lab, other = Lab(), Lab()
     trial = lab.running()
     name = ask(lab)

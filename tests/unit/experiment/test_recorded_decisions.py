@@ -45,7 +45,7 @@ def reported(lab: Lab, trial: Trial, *told: Action | None) -> Replayed:
 
 
 VERDICTS = {
-    "go on": (ContinueTraining, {"seq": 2}, TrialStatus.RUNNING),
+    "continue": (ContinueTraining, {"seq": 2}, TrialStatus.RUNNING),
     "save": (SaveTrial, {"seq": 2}, TrialStatus.SAVING),
     "pause": (PauseTrial, {"reason": "then", "save": False}, TrialStatus.PAUSING),
     "stop": (StopTrial, {"reason": "then"}, TrialStatus.STOPPING),
@@ -53,13 +53,13 @@ VERDICTS = {
 }
 
 
-@pytest.mark.parametrize("now", ["go on", "pause", "stop", "stopper", "breaks"])
+@pytest.mark.parametrize("now", ["continue", "pause", "stop", "stopper", "breaks"])
 @pytest.mark.parametrize("then", VERDICTS)
 def test_what_became_of_a_trial_stands(then: str, now: str):
     lab = Lab()
     trial = lab.running()
     kind, facts, status = VERDICTS[then]
-    decisions = {"go on": Continue(), "pause": Pause("now"), "stop": Stop("now")}
+    decisions = {"continue": Continue(), "pause": Pause("now"), "stop": Stop("now")}
     lab.scheduler.decide = lambda *_: decisions.get(now, Continue())
     lab.stopper.stops_at = 1 if now == "stopper" else None
     lab.stopper.breaks = now == "breaks"
@@ -69,9 +69,9 @@ def test_what_became_of_a_trial_stands(then: str, now: str):
     assert trial.reason == ("then" if then in ("stop", "fail") else "")
     assert [error.traceback for error in trial.errors] == ["of then"] * (then == "fail")
     # The searcher learns of a result that does not end its trial.
-    heard = then in ("go on", "save", "pause") or (then == "fail" and now != "stop")
+    heard = then in ("continue", "save", "pause") or (then == "fail" and now != "stop")
     assert lab.search.results == [(trial.trial_id, 1)] * heard
-    same = {"go on": "go on", "save": "go on", "pause": "pause", "fail": "breaks"}
+    same = {"continue": "continue", "save": "continue", "pause": "pause", "fail": "breaks"}
     agrees = now in ("stop", "stopper") if then == "stop" else now == same[then]
     assert bool(again.diverged_policy) != agrees
 
@@ -149,7 +149,7 @@ def test_orders_to_other_trials_stand_and_new_ones_are_dropped():
     assert kinds(lab.result(trial, 2)) == ["ContinueTraining"]
 
 
-def test_orders_that_are_given_again_overrule_nobody():
+def test_orders_that_are_given_again_overrule_none():
     lab = Lab()
     trial, one = lab.running(), paused(lab)
     lab.scheduler.decide = lambda *_: Continue(commands=(Unpause(trial_id=one.trial_id),))
@@ -166,7 +166,7 @@ def test_an_order_that_cannot_have_been_obeyed_is_an_error():
         reported(lab, trial, *told)
 
 
-def test_an_order_to_a_trial_that_ends_anyway_comes_to_nothing():
+def test_an_order_to_a_trial_that_ends_anyway_is_dropped():
     lab = Lab()
     trial, other = lab.running(), lab.running()
     lab.stopper.stops_at = 1
@@ -191,7 +191,7 @@ def test_a_failure_that_ended_everything_stands_in_the_next_session(fail_fast: b
     assert (later.experiment.state.first_failed is not None) is stays
 
 
-def test_a_trial_that_is_opened_again_lets_everything_go_on():
+def test_a_trial_that_is_opened_again_lets_others_run():
     lab = Lab(fail_fast=True)
     trial = lab.running()
     lab.fail(trial)

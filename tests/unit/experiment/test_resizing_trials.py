@@ -38,7 +38,7 @@ def deciding(lab: Lab, decision: Any) -> None:
     lab.scheduler.decide = lambda trial, result: decision
 
 
-def test_a_resized_trial_goes_on_at_once_with_what_it_is_given():
+def test_a_resized_trial_resumes_at_once_with_what_it_is_given():
     lab = Lab()
     trial = lab.running()
     waiting = lab.add()
@@ -96,7 +96,7 @@ def test_one_that_ends_on_the_way_has_ended():
     trial = bring(lab, TrialStatus.RESIZING)
     lab.tell(trial, TrialEnded)
     assert trial.status is TrialStatus.TERMINATED
-    assert lab.told_once(trial, "complete")
+    assert lab.seen_once(trial, "complete")
 
 
 def test_commands_that_come_with_it_are_obeyed():
@@ -110,7 +110,7 @@ def test_commands_that_come_with_it_are_obeyed():
 
 
 @pytest.mark.parametrize("status", TrialStatus)
-def test_only_a_trial_on_no_worker_asks_anew(status: TrialStatus):
+def test_only_a_trial_on_no_worker_re_asks(status: TrialStatus):
     lab = Lab()
     trial = bring(lab, status)
     before = trial.resources
@@ -129,7 +129,7 @@ def test_only_a_trial_on_no_worker_asks_anew(status: TrialStatus):
         assert trial.resources == before
 
 
-def test_the_scheduler_hears_of_the_cluster_and_may_want_something_done():
+def test_the_scheduler_gets_cluster_changes_and_may_return_commands():
     lab = Lab()
     trial = lab.add()
     command = ResizeWaiting(trial_id=trial.trial_id, resources=FOUR_CPUS)
@@ -173,7 +173,7 @@ def test_what_was_decided_then_stands_whatever_is_decided_now():
     assert other.resources == FOUR_CPUS
 
 
-def test_nobody_is_resized_any_more_then_whoever_wants_it_now():
+def test_a_replay_resizes_no_trial_that_was_not_resized():
     lab = Lab()
     trial = lab.running()
     deciding(lab, Resize(TWO_CPUS, "now"))
@@ -185,7 +185,7 @@ def test_nobody_is_resized_any_more_then_whoever_wants_it_now():
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-def test_one_that_begins_anew_asks_for_what_it_first_asked_for(fresh: bool):
+def test_one_that_restarts_asks_for_what_it_first_asked_for(fresh: bool):
     lab = Lab()
     trial = bring(lab, TrialStatus.RESIZING)
     lab.tell(trial, TrialEnded)

@@ -40,7 +40,8 @@ from dasktune.trial.status import PublicStatus, TrialStatus
 
 S = TrialStatus
 
-#: Where a trial comes to that is to rest, once it has left its worker, and what is done about it.
+#: By status, what a pause by the user does: the action, the status once the trial has left its
+#: worker, and the status after it is resumed.
 RESTS = {
     S.PENDING: (SuspendTrial, S.SUSPENDED, S.PENDING),
     S.STARTING: (RecallTrial, S.SUSPENDED, S.PENDING),
@@ -91,7 +92,7 @@ def test_a_trial_rests_wherever_it_is_and_comes_back_to_where_it_was(status: Tri
 
 
 @pytest.mark.parametrize("status", [S.STOPPING, S.FAILING, S.TERMINATED, S.ERROR])
-def test_it_is_too_late_to_rest_for_whoever_has_ended_or_is_about_to(status: TrialStatus):
+def test_a_trial_that_has_ended_or_is_about_to_cannot_rest(status: TrialStatus):
     lab = Lab()
     trial = bring(lab, status)
     assert lab.pause(trial) == lab.unpause(trial) == []
@@ -126,7 +127,7 @@ def test_what_is_saved_for_a_rest_goes_into_the_storage():
     assert (action.save, action.kind) == (True, CheckpointKind.PERSISTENT)
 
 
-def test_whom_the_user_lets_go_on_goes_before_all_others():
+def test_a_trial_that_the_user_resumes_goes_first():
     lab = Lab()
     lab.search.lookahead = 9
     trials = [lab.add() for _ in range(3)]
@@ -135,7 +136,7 @@ def test_whom_the_user_lets_go_on_goes_before_all_others():
     assert lab.experiment.next_trial() is trials[2]
 
 
-def test_who_rests_goes_on_from_its_last_checkpoint():
+def test_one_that_rests_resumes_at_its_checkpoint():
     lab = Lab()
     trial = lab.running()
     lab.pause(trial)
@@ -190,7 +191,7 @@ def test_a_worker_that_dies_meanwhile_makes_no_difference(status: TrialStatus):
     assert lab.experiment.next_trial() is None
 
 
-def test_who_has_lost_too_many_workers_is_given_up_although_it_was_to_rest():
+def test_one_with_too_many_lost_workers_fails_although_it_was_to_rest():
     lab = Lab(max_worker_losses=0)
     trial = lab.running()
     lab.pause(trial)
@@ -213,7 +214,7 @@ def test_who_fails_meanwhile_tries_again_when_the_user_lets_it(
 # Results on the way to a rest
 
 
-def test_results_that_come_before_the_worker_hears_of_the_rest_are_judged():
+def test_results_that_come_before_the_worker_gets_the_pause_are_judged():
     lab = Lab()
     trial = lab.running()
     lab.pause(trial)
@@ -265,7 +266,7 @@ def test_a_stopper_that_raises_meanwhile_fails_the_trial():
 # The scheduler and those who rest
 
 
-def test_no_scheduler_can_wake_whom_the_user_lets_rest():
+def test_no_scheduler_can_wake_what_the_user_paused():
     lab = Lab()
     trial, other = resting(lab), lab.running()
     deciding(lab, Continue(commands=(Unpause(trial_id=trial.trial_id),)))
@@ -273,7 +274,7 @@ def test_no_scheduler_can_wake_whom_the_user_lets_rest():
     assert trial.status is S.SUSPENDED
 
 
-def test_what_a_scheduler_lets_go_on_waits_for_the_user_only():
+def test_what_a_scheduler_resumes_waits_for_the_user_only():
     lab = Lab()
     trial = resting(lab, S.PAUSED)
     other = lab.running()
@@ -285,7 +286,7 @@ def test_what_a_scheduler_lets_go_on_waits_for_the_user_only():
 
 
 @pytest.mark.parametrize("status", [S.RUNNING, S.PAUSED])
-def test_a_scheduler_may_stop_or_replace_whom_the_user_lets_rest(status: TrialStatus):
+def test_a_scheduler_may_stop_or_replace_what_the_user_paused(status: TrialStatus):
     lab = Lab()
     donor = lab.running()
     lab.result(donor, 1, checkpoint=0)
@@ -301,7 +302,7 @@ def test_a_scheduler_may_stop_or_replace_whom_the_user_lets_rest(status: TrialSt
     assert trial.status is S.TERMINATED
 
 
-def test_a_standstill_waits_for_the_user_and_ends_nobody():
+def test_a_standstill_waits_for_the_user_and_ends_none():
     lab = Lab()
     paused = bring(lab, S.PAUSED)
     rests = resting(lab)
@@ -353,7 +354,7 @@ def test_who_has_not_begun_frees_its_place_at_once():
     assert lab.experiment.wants_suggestion
 
 
-def test_the_search_hears_once_of_a_trial_that_waits_for_others_and_for_the_user():
+def test_the_search_gets_one_pause_of_a_trial_with_two_reasons_to_wait():
     lab = Lab()
     lab.scheduler.lets_others_come = True
     trial = bring(lab, S.PAUSED)
@@ -458,7 +459,7 @@ def test_an_added_trial_goes_before_the_suggestions_but_not_before_who_has_begun
     assert (first.config, first.tag, first.added) == ({"lr": 1}, "added", True)
 
 
-def test_the_scheduler_hears_of_an_added_trial_and_the_search_never_does():
+def test_the_scheduler_gets_an_added_trial_and_the_search_never_does():
     lab = Lab()
     trial = lab.add_for_the_user(lr=1)
     assert ("add", trial.trial_id) in lab.scheduler.calls
@@ -473,7 +474,7 @@ def test_the_scheduler_hears_of_an_added_trial_and_the_search_never_does():
     assert not lab.search.knows(trial)
 
 
-def test_an_added_trial_has_a_name_that_nobody_else_gets():
+def test_an_added_trial_has_a_name_that_no_other_gets():
     lab = Lab()
     asked = lab.experiment.next_trial_id
     lab.handle(SuggestionAsked(trial_id=asked, time=lab.tick()))

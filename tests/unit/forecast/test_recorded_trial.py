@@ -96,8 +96,14 @@ def test_every_status_has_a_reason(status):
 def test_moments_in_which_more_trials_ran_do_not_count():
     # Two at a time; each of the later ones starts a moment before an earlier one ends.
     times = [(0, 10), (0, 10), (9.999, 20), (9.999, 20)]
-    trials = [RecordedTrial(rows=[], status=DONE, began=began, ended=ended) for began, ended in times]
+    trials = [RecordedTrial(rows=[], status=DONE, stays=[stay]) for stay in times]
     assert busy_workers(trials) == 2
-    assert busy_workers([*trials, RecordedTrial(rows=[], status=DONE, began=1)]) == 2
+    assert busy_workers([*trials, RecordedTrial(rows=[], status=DONE)]) == 2
     assert busy_workers([]) is None
     assert busy_workers([RecordedTrial(rows=[], status=DONE)]) is None
+
+
+def test_a_paused_trial_does_not_count_as_running():
+    # Two trials take turns on one worker.
+    turns = [[(0, 5), (10, 15)], [(5, 10), (15, 20)]]
+    assert busy_workers([RecordedTrial(rows=[], status=DONE, stays=stays) for stays in turns]) == 1

@@ -84,7 +84,7 @@ def test_the_given_scheduler_does_not_change():
     assert given.metric is None
 
 
-def test_equal_curves_cannot_be_told_apart():
+def test_equal_curves_have_no_regret():
     _, asha = replayed([curves(2)[1]] * 25, ["asha"])
     assert asha.kept.value == 1
     assert asha.regret.value == 0
@@ -111,8 +111,10 @@ def test_by_default_grace_periods_up_to_a_third_of_the_training_are_compared():
         *(f"ASHAScheduler(grace_period={grace})" for grace in (1, 3, 9)),
         "HyperBandScheduler",
         "MedianStoppingRule(grace_period=3)",
+        "MedianStoppingRule(check_at=[3, 9, 27])",
     ]
-    assert len(contenders(None, 1)) == len(contenders(None, 2)) == 5
+    assert len(contenders(None, 1)) == len(contenders(None, 2)) == 6
+    assert list(contenders(None, 2))[-1] == "MedianStoppingRule(check_at=[1])"
 
 
 def test_schedulers_may_be_given_by_name_and_several_of_a_kind():

@@ -216,7 +216,7 @@ def test_a_stopped_trial_ends_within_the_training(trees):
 
     def train(config: Any) -> None:
         trees.train([trees.Callback(frequency=1)], rounds=100)
-        after.append("the training went on")
+        after.append("the training continued")
 
     driver = Driver(train, milestones=(Milestone("training_iteration", 3.0),))
     driver.awaiting()
@@ -226,7 +226,7 @@ def test_a_stopped_trial_ends_within_the_training(trees):
     assert after == []
 
 
-def test_a_paused_trial_goes_on_as_if_nothing_had_been(trees, tmp_path):
+def test_a_paused_trial_ends_like_one_without_a_pause(trees, tmp_path):
     def train(config: Any = None) -> None:
         checkpoint = get_checkpoint()
         model = None if checkpoint is None else trees.Callback.get_model(checkpoint)

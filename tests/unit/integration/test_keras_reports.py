@@ -9,18 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
-from trial_run_kit import Driver
+from trial_run_kit import Driver, paused_and_whole
 
 from dasktune.errors import ConfigError
 from dasktune.integration.keras import TuneReportCheckpointCallback
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
-from dasktune.storage.fs.storage import Storage
 from dasktune.trainable import get_checkpoint
 from dasktune.trainable.reporting.trial_messages import (
     Ended,
     Failed,
-    PauseAnswer,
-    Paused,
     StopAnswer,
     Stopped,
 )
@@ -92,17 +89,8 @@ def test_each_epoch_is_a_result_with_the_model():
     assert right.mean() == pytest.approx(driver.values("accuracy")[-1], abs=1e-6)
 
 
-def test_a_paused_training_goes_on_as_if_nothing_had_been(tmp_path: Path):
-    whole = Driver(train)
-    assert isinstance(whole.end(), Ended)
-    storage = Storage(str(tmp_path))
-    begun = Driver(train, storage=storage, milestones=(Milestone("training_iteration", 2.0),))
-    begun.awaiting()
-    begun.run.answer(PauseAnswer())
-    assert isinstance(begun.end(), Paused)
-    record = begun.results[-1].checkpoint
-    rest = Driver(train, storage=storage, incarnation=2, checkpoint=record, next_checkpoint=2)
-    assert isinstance(rest.end(), Ended)
+def test_a_paused_training_ends_like_one_without_pause(tmp_path: Path):
+    whole, begun, rest = paused_and_whole(train, tmp_path)
     losses = begun.values("loss") + rest.values("loss")
     assert losses == pytest.approx(whole.values("loss"), rel=1e-4)
 
@@ -112,7 +100,7 @@ def test_a_stopped_trial_ends_within_the_training():
 
     def for_long(config: Any) -> None:
         fit(TuneReportCheckpointCallback(), epochs=10_000)
-        after.append("the training went on")
+        after.append("the training continued")
 
     driver = Driver(for_long, milestones=(Milestone("training_iteration", 2.0),))
     driver.awaiting()
@@ -143,7 +131,7 @@ def test_without_hooks_for_batches_keras_need_not_wait_for_each_batch():
     assert not hasattr(busy.on_train_batch_end, "_is_default")
 
 
-def test_a_metric_that_keras_does_not_tell_of_fails_the_trial():
+def test_a_metric_that_keras_does_not_have_fails_the_trial():
     driver = Driver(lambda config: fit(TuneReportCheckpointCallback(metrics="nonsense")))
     last = driver.end()
     assert isinstance(last, Failed)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from sklearn.datasets import load_digits
-from trial_run_kit import Driver
+from trial_run_kit import Driver, paused_and_whole
 
 from dasktune.errors import ConfigError
 from dasktune.integration.pytorch_lightning import (
@@ -16,12 +16,9 @@ from dasktune.integration.pytorch_lightning import (
     TuneReportCallback,
     TuneReportCheckpointCallback,
 )
-from dasktune.storage.fs.storage import Storage
 from dasktune.trainable import get_checkpoint
 from dasktune.trainable.reporting.trial_messages import (
     Ended,
-    PauseAnswer,
-    Paused,
     StopAnswer,
     Stopped,
 )
@@ -107,23 +104,14 @@ def test_each_validation_is_a_result_with_a_checkpoint_but_not_the_trial_one():
     assert all(result.checkpoint is not None for result in driver.results)
 
 
-def test_a_paused_training_goes_on_as_if_nothing_had_been(tmp_path: Path):
-    whole = Driver(train)
-    assert isinstance(whole.end(), Ended)
-    storage = Storage(str(tmp_path))
-    begun = Driver(train, storage=storage, milestones=(Milestone("training_iteration", 2.0),))
-    begun.awaiting()
-    begun.run.answer(PauseAnswer())
-    assert isinstance(begun.end(), Paused)
-    record = begun.results[-1].checkpoint
-    rest = Driver(train, storage=storage, incarnation=2, checkpoint=record, next_checkpoint=2)
-    assert isinstance(rest.end(), Ended)
+def test_a_paused_training_ends_like_one_without_pause(tmp_path: Path):
+    whole, begun, rest = paused_and_whole(train, tmp_path)
     assert rest.values("epoch") == [2, 3]
     losses = begun.values("loss") + rest.values("loss")
     assert losses == pytest.approx(whole.values("loss"), rel=1e-4)
 
 
-def test_a_stopped_trial_ends_within_the_training_and_lightning_hears_of_it():
+def test_a_stopped_trial_ends_within_the_training_and_lightning_sees_it():
     heard = []
 
     class Witness(TuneReportCallback):
@@ -133,7 +121,7 @@ def test_a_stopped_trial_ends_within_the_training_and_lightning_hears_of_it():
     def for_ever(config: Any) -> None:
         data = batches(slice(0, 1024)), batches(slice(1024, None))
         trainer_of(Witness(), epochs=-1).fit(Net(), *data)
-        heard.append("the training went on")
+        heard.append("the training continued")
 
     driver = Driver(for_ever, milestones=(Milestone("training_iteration", 2.0),))
     driver.awaiting()

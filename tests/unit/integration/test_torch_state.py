@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
-from trial_run_kit import Driver
+from trial_run_kit import Driver, paused_and_whole
 
 from dasktune.errors import ConfigError
 from dasktune.integration.torch import load_state, report_state
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable import get_checkpoint
-from dasktune.trainable.reporting.trial_messages import Ended, Failed, PauseAnswer, Paused
-from dasktune.trial.milestone import Milestone
+from dasktune.trainable.reporting.trial_messages import Ended, Failed
 
 torch = pytest.importorskip("torch")
 
@@ -57,18 +56,8 @@ def train(config: dict[str, Any]) -> None:
 
 
 def test_a_training_that_was_paused_computes_what_it_would_have(tmp_path: Path):
-    whole = Driver(train)
-    assert isinstance(whole.end(), Ended)
+    whole, begun, rest = paused_and_whole(train, tmp_path)
     assert whole.values("accuracy")[-1] > 0.5
-
-    storage = Storage(str(tmp_path))
-    begun = Driver(train, storage=storage, milestones=(Milestone("training_iteration", 2.0),))
-    begun.awaiting()
-    begun.run.answer(PauseAnswer())
-    assert isinstance(begun.end(), Paused)
-    record = begun.results[-1].checkpoint
-    rest = Driver(train, storage=storage, incarnation=2, checkpoint=record, next_checkpoint=2)
-    assert isinstance(rest.end(), Ended)
     assert begun.values("loss") + rest.values("loss") == whole.values("loss")
 
 

@@ -17,10 +17,14 @@ from dasktune.storage.experiment.tuner_json import SETUP_FILE, TunerFile
 from dasktune.storage.fs.storage import Storage
 from dasktune.tuner.saved_setup import setup_of
 
-pytest.importorskip("mlflow")
-pytest.importorskip("wandb")
-
 SECRET = "5ecret0123456789"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _trackers_are_there() -> None:
+    """Import them only in the process that runs these tests: it takes seconds."""
+    pytest.importorskip("mlflow")
+    pytest.importorskip("wandb")
 
 
 def stored(callback: tune.Callback, directory: Path) -> Any:

@@ -59,7 +59,7 @@ class Slot:
 
     def __init__(self, place: Path, trainable: Any = None) -> None:
         self.place = place
-        self.nursery = WarmProcess()
+        self.warm = WarmProcess()
         self._payload = dumps_without({"trainable": trainable or (lambda c: c["do"](c))}, {})
 
     def start(
@@ -80,7 +80,7 @@ class Slot:
         run = ProcessRun(
             make_spec(self.place, **spec),
             lambda: ChildPayload(**{"code": self._payload, "config": blob, **(payload or {})}),
-            self.nursery,
+            self.warm,
             lambda urgency: bell.release(),
             CheckpointHooks(fence=fence, keep_in_memory=keep, packed=packed),
             kill_delay=chance,
@@ -128,7 +128,7 @@ class Trial:
         self.until(lambda message: len(self.results) >= number)
         return self.results[number - 1]
 
-    def go_on(self, number: int) -> None:
+    def answer(self, number: int) -> None:
         """Answer the result with this number."""
         self.run.answer(ContinueAnswer(seq=self.results[number - 1].seq))
 

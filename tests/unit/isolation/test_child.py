@@ -95,7 +95,7 @@ def report_once(config: dict[str, Any]) -> None:
     tune.report(config)
 
 
-def test_a_trial_is_told_message_by_message_and_its_last_word_comes_alone(worker: Worker) -> None:
+def test_a_trial_comes_message_by_message_and_its_last_word_alone(worker: Worker) -> None:
     worker.begin(report_once)
     said, over = worker.listen()
     assert [type(message) for message in said] == [Started, Reported]
@@ -128,12 +128,12 @@ def test_the_code_is_opened_once_for_all_trials(worker: Worker) -> None:
 
 
 def test_what_is_acknowledged_is_not_said_again(worker: Worker) -> None:
-    go_on = threading.Event()
-    known[0] = go_on
+    gate = threading.Event()
+    known[0] = gate
     worker.begin(report_after_event)
     assert isinstance(worker.receive(), ChildMessages)
     worker.post(Acknowledge(ack=1))
-    go_on.set()
+    gate.set()
     said, _ = worker.listen()
     assert [message.seq for message in said] == [2]
 
@@ -226,5 +226,5 @@ def test_what_is_not_meant_for_a_trial_is_a_bug(worker: Worker, monkeypatch: pyt
     # The trial is not touched, and ends before its link does.
     said, _ = worker.listen()
     assert [type(message) for message in said] == [Started, Reported]
-    # For the fixture: nobody listens any more.
+    # For the fixture: no thread listens any more.
     worker.thread = threading.Thread()

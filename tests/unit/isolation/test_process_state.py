@@ -23,9 +23,10 @@ def test_variables_are_named_whether_new_changed_or_gone(monkeypatch: pytest.Mon
     assert before.changes() == names
 
 
-def test_what_libraries_set_at_their_import_is_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["KMP_INIT_AT_FORK", "TORCHINDUCTOR_CACHE_DIR"])
+def test_what_libraries_set_at_their_import_is_no_trace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = ProcessState.now()
-    monkeypatch.setenv("KMP_INIT_AT_FORK", "FALSE")
+    monkeypatch.setenv(name, "FALSE")
     assert before.changes() == ""
 
 
@@ -40,8 +41,8 @@ def test_the_working_directory_is_a_trace_even_if_it_is_gone(
     assert before.changes() == "the working directory"
 
 
-@pytest.mark.parametrize(("name", "trace"), [("mine", "thread mine"), ("fsspecIO", "")])
-def test_a_thread_is_a_trace_unless_it_is_the_one_of_storage(name: str, trace: str) -> None:
+@pytest.mark.parametrize(("name", "trace"), [("mine", "thread mine"), ("fsspecIO", ""), ("tqdm_monitor", "")])
+def test_a_thread_is_a_trace_unless_it_is_that_of_a_library(name: str, trace: str) -> None:
     before, end = ProcessState.now(), threading.Event()
     thread = threading.Thread(target=end.wait, name=name)
     thread.start()

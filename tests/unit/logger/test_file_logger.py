@@ -95,7 +95,7 @@ def test_lines_are_strict_json(storage: Storage):
     assert second["$ref"] == "a"
 
 
-def test_a_trial_that_goes_back_has_its_file_written_anew(storage: Storage):
+def test_a_trial_that_goes_back_has_its_file_rewritten(storage: Storage):
     book = Book(JsonLoggerCallback(), storage)
     for step in range(4):
         book.report(loss=step)
@@ -116,7 +116,7 @@ def test_what_a_trial_computed_again_stands_in_the_file_at_its_end(storage: Stor
     assert [json.loads(line)["loss"] for line in book.read().splitlines()] == [2]
 
 
-def test_a_file_on_a_disk_grows_and_is_not_written_anew(tmp_path: Any):
+def test_a_file_on_a_disk_grows_and_is_not_rewritten(tmp_path: Any):
     book = Book(JsonLoggerCallback(), Storage(str(tmp_path)))
     book.report(loss=1)
     book.settle()
@@ -192,7 +192,7 @@ def test_a_storage_that_fails_for_a_while_costs_nothing(caplog: Any):
     assert caplog.text.count("cannot write the files of a logger") == 1
 
 
-def test_a_storage_that_goes_on_failing_is_given_up(caplog: Any):
+def test_a_storage_that_keeps_failing_is_dropped(caplog: Any):
     writer = FileWriter(retry_seconds=0.0, interval_s=0.001)
 
     def write(retry: bool) -> None:

@@ -37,7 +37,7 @@ def test_the_worker_that_takes_most_bundles_is_packed_first() -> None:
     assert assign_bundles([{"CPU": 1}] * 5, "PACK", pools) == dict(enumerate("cccbb"))
 
 
-def test_a_search_without_end_is_given_up() -> None:
+def test_a_search_without_end_stops() -> None:
     pools = pools_of(("a", {"CPU": 1}), ("b", {"CPU": 1}), ("c", {"CPU": 1}))
     assert assign_bundles([{"CPU": 1}] * 3, "STRICT_SPREAD", pools, max_steps=2) is None
     assert assign_bundles([{"CPU": 1}] * 3, "STRICT_SPREAD", pools) is not None

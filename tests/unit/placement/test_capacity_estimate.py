@@ -8,7 +8,7 @@ def request(*bundles: dict[str, float], strategy: str = "PACK") -> PlacementGrou
     return PlacementGroupFactory(bundles, strategy)
 
 
-def test_what_is_taken_is_there_for_nobody_else():
+def test_what_is_taken_is_there_for_no_other():
     outlook = CapacityEstimate({"a": {"CPU": 4, "GPU": 1}, "b": {"CPU": 2}})
     outlook.allocate("a", {"CPU": 3, "GPU": 0.5})
     outlook.allocate("gone", {"CPU": 1})

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from dasktune.placement import ClusterShares
+from dasktune.placement.cluster_shares import amounts_text
 
 
 def shares(*rows: tuple[str, dict[str, float], float], **own: Any) -> ClusterShares:
@@ -50,3 +51,9 @@ def test_a_name_of_another_user_is_printed_on_one_short_line() -> None:
 def test_an_experiment_that_holds_nothing_is_shown_as_such() -> None:
     found = shares(("own", {}, 0.0))
     assert found.held_text(found.experiments[0]) == "nothing"
+
+
+def test_memory_has_a_total_only_if_each_worker_has_a_limit() -> None:
+    held = {"memory": 3 << 30}
+    assert amounts_text(held, {"memory": 8 << 30}) == "3072 of 8192 MiB of memory"
+    assert amounts_text(held, {}) == "3072 MiB of memory"

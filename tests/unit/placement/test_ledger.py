@@ -191,7 +191,7 @@ def test_memory_is_asked_of_the_limit_and_never_ends_without_one() -> None:
     assert ledger.free("unlimited", "memory") == inf
 
 
-def test_a_request_that_is_too_large_for_now_is_told_from_one_that_never_fits() -> None:
+def test_a_request_that_is_too_large_for_now_differs_from_one_that_never_fits() -> None:
     ledger = ledger_of(worker("a", nthreads=2), worker("gone", nthreads=8, status="closing"))
     place(ledger, needs(CPU=2))
     assert not ledger.fits(needs(CPU=2), now=0.0)
@@ -423,7 +423,7 @@ def check_strategy(request: PlacementGroupFactory, placement: Placement) -> None
 
 
 def check_books(ledger: Ledger, held: list[Placement]) -> None:
-    """Nobody has been given more than there is, and what is left is the rest."""
+    """No worker has lent more than there is, and what is free is the rest."""
     for address, one in ledger.workers.items():
         mine = [seat for placement in held for seat in placement.bundles_on(address)]
         for kind in ("CPU", "GPU"):
@@ -500,7 +500,7 @@ def test_an_exclusive_request_waits_for_a_worker_of_which_we_hold_nothing() -> N
     assert place(ledger, alone) == "a"
 
 
-def test_nobody_joins_an_exclusive_placement_until_it_ends_or_lets_them() -> None:
+def test_none_joins_an_exclusive_placement_until_it_ends_or_lets_them() -> None:
     ledger = ledger_of(worker("a", nthreads=4), worker("b", nthreads=4))
     alone = needs(CPU=1).exclusively()
     first, second = (ledger.place(alone, now=0.0) for _ in range(2))
@@ -527,7 +527,7 @@ def test_an_exclusive_request_with_several_bundles_has_all_its_workers_to_itself
     assert place(ledger, needs(CPU=1)) is None
 
 
-def test_a_worker_that_comes_back_is_nobody_s_own() -> None:
+def test_a_worker_that_comes_back_is_not_reserved() -> None:
     ledger = ledger_of(worker("a"))
     assert place(ledger, needs(CPU=1).exclusively()) == "a"
     ledger.remove("a")
@@ -555,7 +555,7 @@ def test_what_is_withheld_is_not_free_but_is_still_offered() -> None:
     ledger = ledger_of(worker("a", 4, used={"CPU": 1}, withheld={"CPU": 2}))
     assert ledger.free("a", "CPU") == 1
     assert place(ledger, needs(CPU=2)) is None
-    # Policies are not told of an amount that changes every second.
+    # Policies do not get an amount that changes every second.
     assert ledger.available_resources()["a"]["CPU"] == 3
     ledger.update({"a": worker("a", 4, used={"CPU": 1})})
     assert place(ledger, needs(CPU=2)) == "a"
@@ -592,7 +592,7 @@ def test_gpus_that_others_hold_or_that_are_reserved_for_them_are_not_chosen() ->
     assert second is not None
     assert (first.devices, second.devices) == (("4",), ("5",))
     assert not ledger.fits(half, now=0.0)
-    # The second GPU becomes another's. Its trial goes on, and is not followed by the next one.
+    # The second GPU becomes another's. Its trial runs on, and is not followed by the next one.
     ledger.update({"a": worker("a", **gpus, gpu_loads=(0.5, 1.0))})
     assert ledger.exceeds(second)
     ledger.release(second)
@@ -640,3 +640,34 @@ def test_a_worker_is_avoided_until_the_latest_time_that_was_given() -> None:
     assert ledger.fits(one, now=60.0)
     ledger.avoid("a", 120.0)
     assert ledger.fits(one, now=120.0)
+
+
+def test_a_request_may_fit_in_place_of_a_placement_which_stays_as_it_is() -> None:
+    ledger = ledger_of(worker("a", resources={"GPU": 2}), worker("b", resources={"GPU": 1}))
+    held = ledger.place(HostPlacement([{"GPU": 1}] * 2), now=0.0)
+    assert held is not None
+    three, four = (HostPlacement([{"GPU": 1}] * number) for number in (3, 4))
+    assert not ledger.fits(three, now=0.0)
+    for _ in range(2):
+        assert ledger.fits_instead(held, three, now=0.0)
+        assert not ledger.fits_instead(held, four, now=0.0)
+        assert (ledger.free("a", "GPU"), ledger.free("b", "GPU")) == (0, 1)
+    # A worker of the placement is lost, or only out of sight.
+    ledger.update({"b": worker("b", resources={"GPU": 1})})
+    assert not ledger.fits_instead(held, three, now=0.0)
+    ledger.update({one: worker(one, resources={"GPU": 2}) for one in ("a", "b")})
+    assert ledger.free("a", "GPU") == 0
+    ledger.remove("a")
+    assert not ledger.fits_instead(held, three, now=0.0)
+    ledger.update({one: worker(one, resources={"GPU": 2}) for one in ("a", "b")})
+    assert ledger.fits(four, now=0.0)
+
+
+def test_a_question_about_a_placement_keeps_it_ignored_for_exclusive_requests() -> None:
+    ledger = ledger_of(worker("a", nthreads=2))
+    one = PlacementGroupFactory([{"CPU": 1}])
+    held = ledger.place(one, now=0.0)
+    assert held is not None
+    ledger.ignore_for_exclusive(held)
+    assert ledger.fits_instead(held, one, now=0.0)
+    assert ledger.fits(one.exclusively(), now=0.0)

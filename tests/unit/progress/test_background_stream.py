@@ -71,7 +71,7 @@ def test_what_is_written_arrives_in_order():
     assert written.getvalue() == "".join(texts)
 
 
-def test_a_stream_that_is_not_read_holds_nobody_up_and_gets_all_when_it_is_read(unread: Unread):
+def test_a_stream_that_is_not_read_blocks_none_and_gets_all_when_it_is_read(unread: Unread):
     stream = BackgroundStream(unread.stream)
     stream.write("first\n")
     assert stream.is_behind
@@ -136,7 +136,7 @@ def test_pictures_do_not_queue_up_and_the_newest_one_wins(unread: Unread, displa
     assert "99 results" in unread.read_until("(the end)\n")
 
 
-def test_an_experiment_goes_on_while_nobody_reads_its_progress_or_warnings(
+def test_an_experiment_runs_on_while_its_progress_is_not_read(
     unread: Unread, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("DASKTUNE_PROGRESS", "plain")

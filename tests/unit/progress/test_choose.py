@@ -65,7 +65,7 @@ def test_what_is_no_terminal_gets_lines(stream):
     assert type(open_display("plain", stream)) is PlainLines
 
 
-def test_a_mode_that_nobody_knows_is_told_of(caplog):
+def test_a_mode_that_is_unknown_is_logged(caplog):
     assert choose_mode(None, {"DASKTUNE_PROGRESS": "fancy"}) == "plain"
     assert "must be one of auto, rich, line, plain, notebook, none, got 'fancy'" in caplog.text
 

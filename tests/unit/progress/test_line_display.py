@@ -112,7 +112,7 @@ def test_what_only_looks_like_a_terminal_has_eighty_columns():
 
 
 @pytest.mark.parametrize("kind", [PlainLines, ProgressLine])
-def test_a_stream_that_cannot_be_written_to_is_given_up(kind):
+def test_a_stream_that_cannot_be_written_to_is_closed(kind):
     display = kind(Broken())
     display.show(progress(), None)
     assert not display.stream.is_open

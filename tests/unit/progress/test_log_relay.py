@@ -76,7 +76,7 @@ def test_a_thread_calls_the_handlers_of_the_user_and_each_once(
     assert package.propagate
 
 
-def test_a_handler_that_blocks_holds_up_nobody_and_gets_everything_later(
+def test_a_handler_that_blocks_holds_up_none_and_gets_everything_later(
     package: logging.Logger, own: Noted, above: Noted
 ):
     own.gate.clear()
@@ -84,7 +84,7 @@ def test_a_handler_that_blocks_holds_up_nobody_and_gets_everything_later(
         log.warning("first")
         assert own.entered.wait(PATIENCE)
         log.warning("second")
-    # The experiment has ended, and dasktune goes on to log.
+    # The experiment has ended, and dasktune still logs.
     log.warning("third")
     assert own.texts == []
     assert package.handlers != [own]
@@ -220,8 +220,8 @@ def test_warnings_without_a_handler_reach_standard_error(
     # pytest has added its own since the fixture began.
     monkeypatch.setattr(logging.root, "handlers", [])
     with relayed_logs(PATIENCE):
-        log.warning("nobody asked for it")
-    assert capsys.readouterr().err == "nobody asked for it\n"
+        log.warning("without a handler")
+    assert capsys.readouterr().err == "without a handler\n"
 
 
 def test_the_warnings_of_an_experiment_reach_its_own_stream_while_another_one_ends(

@@ -38,10 +38,10 @@ class Noting(ProgressReporter):
         self.sys_info = [*getattr(self, "sys_info", []), *sys_info]
 
 
-def drive(config):
+def drive(config, notes=()):
     run = Run()
     offers = {"w": {"CPU": 4}}
-    with open_progress(config, run.experiment, trial_storage(), {}, lambda: offers) as observers:
+    with open_progress(config, run.experiment, trial_storage(), {}, lambda: offers, notes=notes) as observers:
         for run.observer in observers:
             run.tell(TimePassed(time=0.0))
             trial_id = run.start(time=1.0)
@@ -68,7 +68,7 @@ def test_a_reporter_of_the_users_takes_the_place_of_the_display(printed):
 
 
 @pytest.mark.parametrize("broken", ["setup", "should_report", "report"])
-def test_a_reporter_that_raises_is_disabled_and_told_of(printed, broken, caplog):
+def test_a_reporter_that_raises_is_disabled_and_logged(printed, broken, caplog):
     reporter = Noting(broken)
     drive(tune.RunConfig(progress_reporter=reporter))
     assert [call[0] for call in reporter.calls].count(broken) == 1
@@ -117,3 +117,11 @@ def test_parameters_that_differ_between_trials_are_known_by_the_space():
         "f": tune.sample_from(lambda spec: 1),
     }
     assert set(searched_names(space)) == {"a", "b", "c/d", "f"}
+
+
+def test_notes_are_printed_once_before_the_first_progress(printed, monkeypatch):
+    monkeypatch.setenv("DASKTUNE_PROGRESS", "plain")
+    drive(tune.RunConfig(), notes=["learns from 1 experiment\nwith 30 trials"])
+    first, second, *_ = printed.getvalue().splitlines()
+    assert first == "[dasktune] learns from 1 experiment with 30 trials"
+    assert "trials done" in second

@@ -27,7 +27,7 @@ def test_the_line_says_how_far_it_is():
     )
 
 
-def test_resources_are_told_of_in_the_line_or_beside_it():
+def test_resources_are_shown_in_the_line_or_beside_it():
     full = Progress(counts={_S.RUNNING: 1}, workers=2, usage="2/4 CPUs")
     assert render(full) == "0 trials done · 1 running · 0 errors · 2 workers · 2/4 CPUs · 00:00"
     assert "CPU" not in render(full, 60)
@@ -58,7 +58,7 @@ def test_the_share_that_trials_wait_for_is_in_the_line_or_beside_it():
         ([{"memory": 1 << 30}], {"a": {"CPU": 1}}, "0/1 CPU, 1 GiB memory"),
     ],
 )
-def test_what_is_told_of_resources(held, offers, told):
+def test_how_resources_are_shown(held, offers, told):
     assert usage_text(held, offers) == told
 
 

@@ -46,14 +46,14 @@ def test_a_resumed_experiment_remembers_its_best_and_who_has_ended():
     run.report(second, 1, 0.7, time=110.0)
     assert f"best loss 0.5 ({first})" in run.last_line
     assert "1 trial done" in run.last_line
-    # Nothing has ended since, so nobody knows how long it takes.
+    # Nothing has ended since, so the time that is left is unknown.
     assert run.last_line.endswith("00:10")
 
 
 def test_what_trials_hold_is_shown_against_what_the_cluster_has():
     run = Run(display=Always)
     trial_id = run.start()
-    assert "CPU" not in run.last_line  # nobody knows
+    assert "CPU" not in run.last_line  # unknown
     run.offers = {"w": {"CPU": 2, "memory": 9}, "v": {"CPU": 2, "GPU": 1}}
     run.report(trial_id, 1, 0.5)
     assert " · 1 worker · 1/4 CPUs, 0/1 GPU · best " in run.last_line
@@ -110,7 +110,7 @@ def test_the_end_shows_the_best_trials_with_their_parameters():
     assert place == "Results: /results/run"
 
 
-def test_failures_are_told_of_as_they_happen_and_at_the_end():
+def test_failures_are_shown_as_they_happen_and_at_the_end():
     run = Run()
     trial_id = run.start()
     run.fail(trial_id, "ValueError: a\x1b[31m\nb")
@@ -126,7 +126,7 @@ def test_failures_are_told_of_as_they_happen_and_at_the_end():
     ]
 
 
-def test_many_failures_are_told_of_by_their_number():
+def test_many_failures_are_shown_by_their_number():
     run = Run()
     for _ in range(30):
         run.fail(run.start(), "ValueError: no")
@@ -137,7 +137,7 @@ def test_many_failures_are_told_of_by_their_number():
 
 
 @pytest.mark.parametrize(("verbose", "results", "ends"), [(1, 0, 0), (2, 0, 1), (3, 2, 1)])
-def test_who_wants_to_know_more_hears_of_trials_and_results(verbose, results, ends):
+def test_more_verbosity_shows_trials_and_results(verbose, results, ends):
     run = Run(verbose=verbose)
     trial_id = run.start()
     run.report(trial_id, 1, 0.5)
@@ -150,7 +150,7 @@ def test_who_wants_to_know_more_hears_of_trials_and_results(verbose, results, en
     assert told.count(f"{trial_id} ended loss 0.25 at iteration 2") == ends
 
 
-def test_who_wants_to_know_more_hears_of_trials_that_were_given_up():
+def test_more_verbosity_shows_trials_that_failed_permanently():
     run = Run(verbose=2)
     trial_id = run.start()
     run.lose(trial_id, "its worker is gone")
@@ -173,7 +173,7 @@ def test_time_that_passes_is_shown():
 
 
 @pytest.mark.parametrize("broken", ["show", "print_line", "end", "close"])
-def test_a_display_that_raises_is_left_alone_and_the_experiment_goes_on(broken, caplog):
+def test_a_display_that_raises_is_left_alone_and_the_experiment_runs_on(broken, caplog):
     calls = []
 
     class Crash(Always):
@@ -195,7 +195,7 @@ def test_a_display_that_raises_is_left_alone_and_the_experiment_goes_on(broken, 
     assert "progress is no longer shown" in caplog.text
 
 
-def test_a_metric_that_nobody_has_reported_is_told_of_at_the_end():
+def test_a_metric_that_was_not_reported_is_named_at_the_end():
     run = Run()
     trial_id = run.start()
     run.report(trial_id, 1, "no number")

@@ -67,7 +67,7 @@ def test_escape_sequences_stay_out_of_tables():
     assert all(cell.isprintable() for row in progress_table(run.trial_counts) for cell in row)
 
 
-def test_the_best_trial_is_told_with_its_parameters():
+def test_the_best_trial_has_its_parameters():
     run = Run()
     assert best_line(run.trial_counts, "loss", ()) == ""
     trial_id = run.start({"lr": 0.1, "opt": "a\x1b[0m"})

@@ -35,7 +35,7 @@ def ready(reporter, **about):
     return reporter
 
 
-def test_a_report_tells_of_all_there_is(printed):
+def test_a_report_shows_all_there_is(printed):
     run = some()
     reporter = ready(tune.CLIReporter())
     run.fail(run.start({"lr": 1.0}), "ValueError: no")

@@ -122,7 +122,7 @@ def test_the_last_picture_stays_and_the_rest_stands_below(live, terminal):
 def test_everything_fits_a_terminal_whatever_it_is_called(live, terminal):
     run = running(30, metric="validation/精度/" * 9, **{f"parameter_{n}": "x" * 90 for n in range(9)})
     show(live, progress(run.trial_counts), run.trial_counts)
-    assert len(terminal.screen(80, 24)) == 13  # nothing went on in a line of its own
+    assert len(terminal.screen(80, 24)) == 13  # nothing was continued in a line of its own
 
 
 @on_terminal
@@ -173,12 +173,12 @@ def test_a_log_handler_that_waits_for_the_terminal_does_not_hold_up_the_first_pi
 ):
     handler = logging.StreamHandler(sys.stderr)
     monkeypatch.setattr(logging.root, "handlers", [handler])
-    held, go_on = threading.Event(), threading.Event()
+    held, gate = threading.Event(), threading.Event()
 
     def write():
         with handler.lock:
             held.set()
-            go_on.wait(60)
+            gate.wait(60)
 
     writing = threading.Thread(target=write)
     writing.start()
@@ -188,7 +188,7 @@ def test_a_log_handler_that_waits_for_the_terminal_does_not_hold_up_the_first_pi
     showing.start()
     showing.join(30)
     was_held_up = showing.is_alive()
-    go_on.set()
+    gate.set()
     writing.join()
     showing.join()
     assert not was_held_up
@@ -296,12 +296,12 @@ def test_a_thread_draws_and_not_who_reports(live, terminal, monkeypatch):
 
 @on_terminal
 def test_what_a_slow_drawing_does_not_keep_up_with_is_drawn_together_or_dropped(live, terminal, monkeypatch):
-    go_on, begun, pictures = threading.Event(), threading.Event(), []
+    gate, begun, pictures = threading.Event(), threading.Event(), []
     draw = rich.console.Console.print
 
     def drawn(console, *arguments, **options):
         begun.set()
-        assert go_on.wait(60)
+        assert gate.wait(60)
         return draw(console, *arguments, **options)
 
     monkeypatch.setattr(rich.console.Console, "print", drawn)
@@ -318,7 +318,7 @@ def test_what_a_slow_drawing_does_not_keep_up_with_is_drawn_together_or_dropped(
         live.print_line(f"line {number}")
         if number < 3:
             live.show(progress(run.trial_counts), run.trial_counts)
-    go_on.set()
+    gate.set()
     assert live.wait(60)
     shown = terminal.getvalue()
     assert "line 0" in shown
@@ -329,7 +329,7 @@ def test_what_a_slow_drawing_does_not_keep_up_with_is_drawn_together_or_dropped(
 
 
 @on_terminal
-def test_a_drawing_that_fails_is_told_with_the_next_line(live, terminal, monkeypatch):
+def test_a_drawing_that_fails_raises_at_the_next_line(live, terminal, monkeypatch):
     def fail(*arguments, **options):
         raise RuntimeError("no drawing")
 

@@ -14,6 +14,7 @@ from dasktune.testing import ManualClock, MemoryStore
 from dasktune.trial.actions import (
     CheckpointTrial,
     ContinueTraining,
+    GrowTrial,
     PauseTrial,
     RestoreTrial,
     SaveTrial,
@@ -61,9 +62,13 @@ class ScriptedExecutor:
         self.closed = False
         self.timeouts: list[float] = []
         self.waiting = 0
+        self.room_instead = False
 
     def has_resources(self, request: PlacementGroupFactory) -> bool:
         return len(self.runs) < self.places
+
+    def has_room_instead(self, trial_id: str, request: PlacementGroupFactory) -> bool:
+        return self.room_instead
 
     def worker_resources(self) -> dict[str, dict[str, float]]:
         return {}
@@ -93,6 +98,9 @@ class ScriptedExecutor:
 
     def checkpoint_trial(self, action: CheckpointTrial) -> None:
         self.calls.append(("checkpoint", action.trial_id))
+
+    def grow_trial(self, action: GrowTrial) -> None:
+        self.calls.append(("grow", action.trial_id))
 
     def set_share(self, action: SetShare) -> None:
         self.calls.append(("share", action.weight, action.priority, action.yields_after))
@@ -209,6 +217,7 @@ class Bench:
         observers: Sequence[Any] = (),
         run_config: RunConfig | None = None,
         background: Any = RunInline,
+        request: PlacementGroupFactory = ONE_CPU,
         **tune: Any,
     ) -> None:
         self.clock = ManualClock()
@@ -223,7 +232,7 @@ class Bench:
             self.executor,
             store=self.store,
             clock=self.clock,
-            resources_for=lambda config: ONE_CPU,
+            resources_for=lambda config: request,
             observers=observers,
             background=background,
         )

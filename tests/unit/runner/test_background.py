@@ -39,12 +39,12 @@ def test_at_once_means_when_the_answers_are_wanted():
     assert background.answers() == []
 
 
-def test_a_thread_thinks_while_nobody_waits_and_keeps_the_order():
-    background, go_on = BackgroundThread(), Event()
-    background.submit(1, lambda: go_on.wait(30))
+def test_a_thread_thinks_while_none_waits_and_keeps_the_order():
+    background, gate = BackgroundThread(), Event()
+    background.submit(1, lambda: gate.wait(30))
     background.submit(2, lambda: "second")
     assert background.answers() == []
-    go_on.set()
+    gate.set()
     found = answers(background)
     found += answers(background) if len(found) < 2 else []
     assert found == [(1, True), (2, "second")]
@@ -63,19 +63,19 @@ def test_a_question_that_raises_is_logged_and_answered_by_none(kind: Any, caplog
 
 
 def test_a_thread_that_is_closed_begins_no_other_question():
-    background, has_begun, go_on = BackgroundThread(), Event(), Event()
+    background, has_begun, gate = BackgroundThread(), Event(), Event()
     calls: list[int] = []
-    background.submit(1, lambda: has_begun.set() or go_on.wait(30))
+    background.submit(1, lambda: has_begun.set() or gate.wait(30))
     background.submit(2, lambda: calls.append(2))
     assert has_begun.wait(30)
     background.close()
-    go_on.set()
+    gate.set()
     assert answers(background) == [(1, True)]
     assert not calls
 
 
 class Asking(FIFOScheduler):
-    """Pauses its trials at their first result, and asks when nobody runs whether they go on."""
+    """Pauses its trials at their first result, and asks when none runs whether to resume them."""
 
     def __init__(self) -> None:
         self.is_open = False
@@ -95,7 +95,7 @@ class Asking(FIFOScheduler):
 
     @property
     def questions(self) -> Mapping[int, Callable[[], Any]]:
-        return {3: lambda: ["go on"]} if self.is_open else {}
+        return {3: lambda: ["continue"]} if self.is_open else {}
 
     def on_answer(self, number: int, answer: Any) -> tuple[Command, ...]:
         self.is_open = False
@@ -136,7 +136,7 @@ class Slow(RunInline):
         self.is_closed = True
 
     def alone(self, wake: Callable[[], None]) -> RunInline:
-        """Return itself to whoever comes first, the scheduler, and another one for the search."""
+        """Return itself to its first caller, the scheduler, and another one for the search."""
         self.is_taken, was_taken = True, self.is_taken
         return RunInline() if was_taken else self
 
@@ -153,10 +153,10 @@ def test_a_question_is_asked_once_and_its_answer_is_an_event_of_the_journal():
     bench.run()
     assert background.asked == [3]
     assert background.is_closed
-    assert bench.experiment.scheduler.heard == [(3, ["go on"])]
+    assert bench.experiment.scheduler.heard == [(3, ["continue"])]
     [record] = [one for one in bench.journal if one["event"] == "Answered"]
-    assert (record["number"], record["answer"]) == (3, ["go on"])
+    assert (record["number"], record["answer"]) == (3, ["continue"])
     assert [one["do"] for one in record["actions"]] == ["UnpauseTrial"]
-    # Nothing but time had passed when it was asked; whoever replays must come to ask it, too.
+    # Nothing but time had passed when it was asked; a replay must ask it there, too.
     assert bench.events[bench.events.index("Answered") - 1] == "TimePassed"
     assert bench.events.count("TimePassed") == 1

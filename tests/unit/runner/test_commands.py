@@ -23,7 +23,7 @@ LONG = (REPORT,) * 9
 
 
 class Running(Bench):
-    """A bench whose runner takes a step when it is told to."""
+    """A bench whose runner takes a step when a test wants one."""
 
     def __init__(self, **parts: Any) -> None:
         super().__init__(**{"script": LONG, "num_samples": 2, **parts})
@@ -74,7 +74,7 @@ def test_a_trial_is_stopped_where_it_runs():
         assert (bench.first.status, bench.first.reason) == (TrialStatus.TERMINATED, "no use")
 
 
-def test_a_trial_rests_and_goes_on():
+def test_a_trial_rests_and_resumes():
     with Running() as bench:
         bench.steps(3)
         key = bench.first.trial_id
@@ -180,11 +180,11 @@ def test_an_invalid_share_is_refused(given: dict[str, Any], message: str):
         assert bench.events.count("ShareRequested") == 0
 
 
-def test_a_trial_that_nobody_knows_is_named():
+def test_a_trial_that_is_unknown_is_named():
     with Running() as bench:
         for command in ("stop_trial", "pause_trial", "unpause_trial", "checkpoint_trial"):
-            error = bench.refused(getattr(bench.commands, command)("nobody"))
-            assert (str(error), error.kind) == ("there is no trial 'nobody'", "unknown")
+            error = bench.refused(getattr(bench.commands, command)("absent"))
+            assert (str(error), error.kind) == ("there is no trial 'absent'", "unknown")
 
 
 def test_a_trial_that_is_over_says_so():
@@ -199,7 +199,7 @@ def test_a_trial_that_is_over_says_so():
             assert "is over already: it is TERMINATED" in str(error)
 
 
-def test_who_does_not_rest_cannot_be_let_go_on():
+def test_one_that_does_not_rest_cannot_resume():
     with Running() as bench:
         bench.steps(3)
         error = bench.refused(bench.commands.unpause_trial(bench.first.trial_id))
@@ -299,16 +299,16 @@ def test_one_can_look_at_an_experiment_between_two_events():
         assert now <= bench.clock.now()
 
 
-def test_a_question_that_raises_hurts_nobody():
+def test_a_question_that_raises_hurts_none():
     with Running() as bench:
         error = bench.refused(bench.commands.ask(lambda experiment, now: 1 / 0))
         assert str(error) == "the command could not be carried out: ZeroDivisionError"
         bench.to_the_end()
 
 
-def test_a_bug_that_a_command_comes_to_is_not_hidden(monkeypatch: pytest.MonkeyPatch):
+def test_a_bug_that_a_command_meets_is_not_hidden(monkeypatch: pytest.MonkeyPatch):
     def broken(event: Any) -> None:
-        raise InvalidTransition("nobody expected this")
+        raise InvalidTransition("this is unexpected")
 
     with Running() as bench:
         monkeypatch.setattr(bench.runner, "apply_request", broken)
@@ -326,7 +326,7 @@ def test_a_command_that_is_cancelled_in_time_does_nothing():
         assert not bench.experiment.state.on_hold
 
 
-def test_whoever_waits_is_bounded_and_done_in_turns():
+def test_waiting_commands_are_bounded_and_alternate():
     with Running() as bench:
         futures = [bench.commands.ask(lambda *_: 1) for _ in range(MOST_WAITING + 1)]
         assert futures[-1].exception(0).kind == "busy"
@@ -343,18 +343,18 @@ def test_each_command_wakes_the_runner():
     assert bench.executor.calls == [("wake",)]
 
 
-def test_whoever_comes_too_late_or_waits_at_the_end_is_told():
+def test_a_command_too_late_or_open_at_the_end_is_refused():
     bench = Running(num_samples=1)
     with bench:
         bench.steps(3)
         waits = bench.commands.hold()
-        given_up = bench.commands.hold()
-        given_up.cancel()
+        cancelled = bench.commands.hold()
+        cancelled.cancel()
     late = bench.commands.hold()
     assert late.exception(0).kind == "over"
     assert waits.exception(0).kind == "over"
     with pytest.raises(CancelledError):
-        given_up.result(0)
+        cancelled.result(0)
 
 
 def test_many_threads_may_command_at_once():

@@ -71,7 +71,7 @@ def test_a_name_must_be_a_line(name: Any):
         Trials(trial_name_creator=lambda trial: name).add()
 
 
-def test_a_function_that_raises_is_told_of_with_the_trial():
+def test_a_function_that_raises_is_named_with_the_trial():
     with pytest.raises(ConfigError, match=r"KeyError\('lr'\) for abcde_00000 with {'x': 1}"):
         Trials(trial_name_creator=lambda trial: trial.config["lr"]).add(x=1)
 

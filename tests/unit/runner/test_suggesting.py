@@ -93,7 +93,7 @@ def test_a_search_that_answers_at_once_is_just_asked():
     assert background.asked == []
 
 
-def test_how_trials_end_the_search_hears_after_its_answer():
+def test_the_search_gets_the_ends_after_its_answer():
     search = Learning(most=1)
     made, _ = bench(search, rounds=9, num_samples=3)
     made.run()
@@ -175,7 +175,7 @@ def test_who_stops_waits_a_second_for_a_search_that_thinks(caplog: pytest.LogCap
     assert "is still computing a suggestion after" in caplog.text
 
 
-def test_a_search_that_answers_in_time_hears_how_its_trials_were_stopped():
+def test_a_search_that_answers_in_time_gets_how_its_trials_were_stopped():
     made, search = ended("stop_soon", lambda experiment: experiment.finished)
     assert sorted(search.ended) == search.suggested == list(made.experiment.trials)
 
@@ -186,14 +186,14 @@ def test_the_trial_that_is_thought_about_waits_for_room_like_the_others():
     while not made.experiment.finished:
         made.runner.step()
         waiting.append((made.executor.waiting, made.experiment.pending_suggestion.is_open))
-    # Of the first nobody knows what it will ask for, and the last answer is that there is no other.
+    # What the first will ask for is unknown, and the last answer is that there is no other.
     assert waiting[0] == (0, True)
     assert {count for count, _ in waiting[4:-12]} == {1}
     assert any(is_open for _, is_open in waiting[4:-12])
     assert waiting[-1] == (0, False)
 
 
-def test_nobody_waits_for_room_where_there_is_some():
+def test_none_waits_for_room_where_there_is_some():
     made, _ = bench(Learning(), rounds=9, num_samples=4, places=3)
     while not made.experiment.finished:
         made.runner.step()

@@ -8,7 +8,7 @@ import pytest
 from runner_kit import FAIL, REPORT, SAVE, Bench
 
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig
-from dasktune.runner import SystemClock
+from dasktune.runner import RunInline, SystemClock
 from dasktune.runner.ports import dispatch
 from dasktune.runner.replay import event_of, replay
 from dasktune.schedulers import FIFOScheduler
@@ -17,6 +17,7 @@ from dasktune.search import BasicVariantGenerator, Searcher
 from dasktune.testing import ManualClock
 from dasktune.trial.actions import TrialAction
 from dasktune.trial.events import ClusterChanged, TrialLost, TrialStarted
+from dasktune.trial.resources import ElasticPlacement, HostPlacement
 from dasktune.trial.status import TrialStatus
 
 
@@ -57,7 +58,7 @@ class Deciding(FIFOScheduler):
         return self.decisions.pop(0) if self.decisions else Continue()
 
 
-def test_what_workers_have_is_told_as_sums_and_only_when_these_change():
+def test_what_workers_have_is_noted_as_sums_only_when_these_change():
     bench = Bench()
     several = {f"tcp://w{i}:1": {"CPU": 0.1, f"only-here-{i:03}": 1} for i in range(100)}
     offers = [
@@ -129,7 +130,7 @@ class Thinking(Learning):
         return super().suggest(trial_id)
 
 
-def test_trials_that_run_are_heard_while_a_search_thinks_about_the_next():
+def test_trials_that_run_report_while_a_search_thinks_about_the_next():
     searcher = Thinking()
     bench = Bench(search_alg=searcher, num_samples=3, places=3)
     searcher.clock = bench.clock
@@ -137,7 +138,7 @@ def test_trials_that_run_are_heard_while_a_search_thinks_about_the_next():
     assert bench.events[: bench.events.index("TrialStarted")].count("ResourcesGranted") == 1
 
 
-def test_trials_are_handed_ahead_where_their_order_is_certain():
+def test_trials_are_prefetched_where_their_order_is_certain():
     assert starts_before_an_end(Bench(num_samples=5, ahead=2).run()) == 3
     # A decision might change which one is next.
     assert starts_before_an_end(Bench(num_samples=5, ahead=2, scheduler=ByHand()).run()) == 1
@@ -152,10 +153,59 @@ def test_the_executor_is_asked_for_events_for_one_poll_interval():
     assert set(Bench().run().executor.timeouts) == {0.25}
 
 
+class Pondering(RunInline):
+    """Answers at each tenth look."""
+
+    looks = 0
+
+    def answers(self) -> Any:
+        self.looks += 1
+        return [] if self.looks % 10 else super().answers()
+
+
+def test_while_a_search_thinks_the_fewest_ranks_of_an_elastic_trial_are_enough():
+    request = ElasticPlacement(HostPlacement([{"CPU": 1}] * 4), 2, 4)
+    bench = Bench(search_alg=Learning(), num_samples=2, background=Pondering, request=request)
+    impossible: list[float] = []
+
+    def has_resources(wanted: Any) -> bool:
+        # After the first start the cluster loses half of its workers and never gets them back.
+        room = 4 if "TrialEnded" not in bench.events else 2
+        fits = len(wanted.bundles) <= room and not bench.executor.runs
+        if fits or bench.executor.runs:
+            impossible.clear()
+        else:
+            impossible.append(bench.clock.now())
+        # An executor on a cluster raises after some time.
+        assert not impossible or impossible[-1] - impossible[0] < 1.0
+        return fits
+
+    bench.executor.has_resources = has_resources
+    bench.run()
+    assert bench.events.count("TrialEnded") == 2
+
+
+def test_no_trial_leaves_for_more_ranks_while_the_user_lets_none_start():
+    request = ElasticPlacement(HostPlacement([{"CPU": 1}] * 4), 2, 4)
+    bench = Bench(script=[REPORT] * 200, request=request)
+    bench.executor.has_resources = lambda wanted: len(wanted.bundles) <= 2 and not bench.executor.runs
+    bench.executor.can_prefetch = lambda wanted: False
+    bench.executor.room_instead = True
+    while "TrialStarted" not in bench.events:
+        bench.runner.step()
+    bench.runner.commands.hold()
+    while bench.clock.now() < 100:
+        bench.runner.step()
+    assert "grow" not in [call[0] for call in bench.executor.calls]
+    bench.runner.commands.release()
+    bench.run()
+    assert [call[0] for call in bench.executor.calls].count("grow") == 1
+
+
 # The journal comes first
 
 
-def test_the_executor_hears_how_many_trials_wait_for_room():
+def test_the_executor_gets_how_many_trials_wait_for_room():
     bench = Bench(places=2, num_samples=6)
     bench.runner.step()
     assert bench.executor.waiting == 4

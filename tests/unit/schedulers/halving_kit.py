@@ -49,7 +49,7 @@ class Floor:
             self.scheduler.on_trial_start(trial(number))
 
     def start_all(self) -> None:
-        """Start whoever is to go on."""
+        """Start every trial that the scheduler chooses."""
         while (chosen := self.chosen()) is not None:
             self.start(chosen)
 
@@ -117,7 +117,7 @@ class Floor:
 
 
 def run_to_the_end(scheduler: Any, scores: list[float]) -> list[dict[int, float]]:
-    """Run a cohort of trials, all at once; return who came to each rung, and when."""
+    """Run a cohort of trials, all at once; return the trials that reached each rung, and when."""
     floor = Floor(scheduler)
     floor.add(*range(len(scores)))
     floor.no_more()

@@ -70,7 +70,7 @@ def test_those_that_need_arguments_are_made_by_name_too():
 
 @pytest.fixture
 def foreign(monkeypatch, tmp_path):
-    """Another package that is installed and tells of schedulers."""
+    """Another package that is installed and registers schedulers."""
     found = {
         "best": f"{__name__}:Minimal",
         "broken": "no.such.package:Scheduler",
@@ -90,7 +90,7 @@ def test_schedulers_of_other_packages_are_found(foreign):
     assert type(create_scheduler("best")).__name__ == "Minimal"
 
 
-def test_nobody_can_take_the_name_of_one_of_ours(foreign):
+def test_no_package_can_take_the_name_of_ours(foreign):
     assert type(create_scheduler("fifo")) is FIFOScheduler
 
 
@@ -99,7 +99,7 @@ def test_an_unknown_name_is_answered_with_those_of_other_packages_too(foreign):
         create_scheduler("bset")
 
 
-def test_a_scheduler_that_cannot_be_imported_is_told_by_name(foreign):
+def test_a_scheduler_that_cannot_be_imported_is_named(foreign):
     with pytest.raises(ConfigError, match="scheduler 'broken' must be importable, got ModuleNotF"):
         create_scheduler("broken")
 

@@ -29,9 +29,9 @@ def made(n, iterations=1):
     return trials
 
 
-def answer(wishes):
+def answer(requested):
     def policy(history):
-        return wishes
+        return requested
 
     return FunctionScheduler(policy)
 
@@ -65,7 +65,7 @@ def test_the_function_sees_the_results_of_each_trial_in_order():
     assert list(shown[0]) == ["a_00000", "a_00001"]
 
 
-def test_who_is_asked_for_more_goes_on_who_gets_nothing_waits_who_is_left_out_ends():
+def test_who_is_asked_for_more_resumes_who_gets_nothing_waits_who_is_left_out_ends():
     scheduler = answer({"a_00000": 3, "a_00001": 0})
     trials = made(3, iterations=2)
     assert scheduler.on_standstill(Waiting({}, trials)) == (
@@ -83,9 +83,9 @@ def test_who_is_asked_for_more_goes_on_who_gets_nothing_waits_who_is_left_out_en
     assert restored.state_dict() == scheduler.state_dict()
 
 
-@pytest.mark.parametrize("wishes", [{}, {"a_00000": 0}])
-def test_all_end_when_nothing_more_is_asked_for(wishes):
-    commands = answer(wishes).on_standstill(Waiting({}, made(2)))
+@pytest.mark.parametrize("requested", [{}, {"a_00000": 0}])
+def test_all_end_when_nothing_more_is_asked_for(requested):
+    commands = answer(requested).on_standstill(Waiting({}, made(2)))
     assert [command.trial_id for command in commands] == ["a_00000", "a_00001"]
     assert {command.reason for command in commands} == {"policy requests no more iterations"}
 
@@ -101,7 +101,7 @@ def test_who_has_ended_is_forgotten(way):
 
 
 @pytest.mark.parametrize(
-    ("wishes", "message"),
+    ("requested", "message"),
     [
         (None, "the return value of policy must be a mapping from ids .* got None"),
         ([1], r"the return value of policy must be a mapping from ids .* got \[1\]"),
@@ -110,9 +110,9 @@ def test_who_has_ended_is_forgotten(way):
         ({"a_00000": 0.5}, "the further iterations of a_00000 must be an integer >= 0, got 0.5"),
     ],
 )
-def test_an_answer_that_makes_no_sense_is_refused(wishes, message):
+def test_an_answer_that_makes_no_sense_is_refused(requested, message):
     with pytest.raises(ConfigError, match=message):
-        answer(wishes).on_standstill(Waiting({}, made(1)))
+        answer(requested).on_standstill(Waiting({}, made(1)))
 
 
 def test_what_cannot_be_called_is_refused():

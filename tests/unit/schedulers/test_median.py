@@ -1,4 +1,4 @@
-"""The median stopping rule: whom the others' means stop, who makes room, and what never counts."""
+"""The median stopping rule: which trials it stops, which ones make room, and what never counts."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_best_result_counts_not_the_last():
     assert report(scheduler, 1, 2, 0.0) == Continue()
 
 
-def test_nobody_is_judged_in_the_grace_period_and_its_scores_make_no_mean():
+def test_none_is_judged_in_the_grace_period_and_its_scores_make_no_mean():
     scheduler = rule(grace_period=3)
     for t, score in [(1, 0.9), (2, 0.9), (3, 0.1)]:
         assert report(scheduler, 0, t, score) == Continue()
@@ -118,7 +118,7 @@ def test_it_does_what_its_definition_says(results, samples, grace):
 
 @settings(max_examples=30)
 @given(st.floats(-1e300, 1e300), st.integers(2, 9), st.integers(1, 5))
-def test_ties_go_on(value, n, steps):
+def test_ties_never_stop(value, n, steps):
     scheduler = rule()
     assert not any(stops(scheduler, number, t, value) for t in range(1, steps + 1) for number in range(n))
 
@@ -190,7 +190,7 @@ def test_a_last_result_that_a_stop_criterion_has_kept_from_it_counts_once():
     assert scheduler.state_dict()["means"] == [[0.2], [0.5]]
 
 
-def test_a_last_result_without_the_metric_harms_nobody():
+def test_a_last_result_without_the_metric_harms_none():
     scheduler = rule()
     report(scheduler, 0, 1, 0.2)
     scheduler.on_trial_complete(trial(0), {ITERATION: 2})
@@ -224,7 +224,7 @@ def test_it_makes_no_room_if_there_are_too_few_to_be_compared_with_anyway():
 
 
 @pytest.mark.parametrize("way", ["complete", "error", "remove", "start"])
-def test_it_makes_no_room_for_whoever_does_not_wait(way):
+def test_it_makes_no_room_unless_a_trial_waits(way):
     scheduler = added(2)
     scheduler.on_trial_start(trial(0))
     arguments = [trial(1), *([{}] if way == "complete" else [])]
@@ -242,7 +242,7 @@ def test_between_two_times_that_it_makes_room_it_trains_for_a_while():
     assert isinstance(report(scheduler, 0, 4, 0.5), Pause)
 
 
-def test_a_soft_stop_is_a_pause_and_whoever_comes_back_is_judged_no_more():
+def test_a_soft_stop_is_a_pause_and_a_resumed_trial_is_judged_no_more():
     scheduler = rule(hard_stop=False)
     report(scheduler, 0, 1, 0.5)
     report(scheduler, 0, 2, 0.5)
@@ -257,7 +257,7 @@ def test_a_soft_stop_is_a_pause_and_whoever_comes_back_is_judged_no_more():
     assert scheduler.next_milestones(trial(0)) != ()
 
 
-def test_a_trial_that_begins_anew_is_judged_as_a_new_one():
+def test_a_trial_that_restarts_is_judged_as_a_new_one():
     scheduler = rule()
     report(scheduler, 0, 1, 0.9)
     scheduler.on_trial_add(trial(0))
@@ -265,7 +265,7 @@ def test_a_trial_that_begins_anew_is_judged_as_a_new_one():
     assert stops(scheduler, 0, 1, 0.1)
 
 
-def test_a_trial_that_goes_on_after_its_end_keeps_what_it_had():
+def test_a_trial_that_resumes_after_its_end_keeps_what_it_had():
     scheduler = rule()
     old = Trial(trial_id="a_old", config={}, resources=trial(0).resources)
     old.history.append({ITERATION: 1, "acc": 0.9})
@@ -284,7 +284,7 @@ def test_a_trial_that_goes_on_after_its_end_keeps_what_it_had():
     ),
     st.integers(0, 40),
 )
-def test_a_restored_rule_goes_on_as_if_nothing_had_been(events, cut):
+def test_a_restored_rule_decides_like_the_original(events, cut):
     whole, first = (added(6, min_samples_required=2, min_time_slice=1) for _ in range(2))
     for number, t, score in events[:cut]:
         assert report(whole, number, t, score) == report(first, number, t, score)
@@ -389,7 +389,7 @@ def test_a_result_that_passes_several_milestones_counts_at_each_and_is_compared_
     decision = report(scheduler, 1, 11, 0.4)
     assert decision.reason.endswith("1 other trials at training_iteration 9")
     assert scheduler.state_dict()["means"] == [[0.4, 0.5], [0.4, 0.5]]
-    # Nobody has been compared at 27; what comes again changes nothing that is recorded.
+    # No trial has been compared at 27; what comes again changes nothing that is recorded.
     assert report(scheduler, 0, 10, 0.0) == Continue()
     assert report(scheduler, 0, 4, 0.0) == Continue()
     assert scheduler.state_dict()["means"] == [[0.4, 0.5], [0.4, 0.5]]
@@ -443,7 +443,7 @@ def test_without_a_finite_score_it_is_the_worst_at_a_milestone():
     st.integers(0, 40),
     st.sampled_from([{"check_at": [2, 5]}, {"grace_period": 1, "reduction_factor": 2.5}]),
 )
-def test_a_restored_rule_with_milestones_goes_on_as_if_nothing_had_been(events, cut, how):
+def test_a_restored_rule_with_milestones_decides_like_the_original(events, cut, how):
     arguments = {**how, "mean_start": 1, "min_samples_required": 2}
     whole, first = (added(6, **arguments) for _ in range(2))
     for number, t, score in events[:cut]:
@@ -511,7 +511,7 @@ def test_new_trials_go_before_paused_ones():
     assert rule().choose_trial_to_run(Waiting({}, paused)) is trial(0)
 
 
-def test_who_has_made_room_goes_on_before_those_that_were_paused_for_being_bad():
+def test_who_has_made_room_resumes_before_those_that_were_paused_for_being_bad():
     scheduler = added(4, hard_stop=False)
     for number, (t, score) in enumerate([(1, 0.9), (1, 0.1), (2, 0.5)]):
         scheduler.on_trial_start(trial(number))

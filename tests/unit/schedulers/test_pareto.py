@@ -1,4 +1,4 @@
-"""Fronts of points that nobody dominates, one behind the other."""
+"""Fronts of points that no other dominates, one behind the other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def dominates(one, other):
 
 
 def peeled(points):
-    """The definition: take those away whom nobody dominates, again and again."""
+    """The definition: take the points away that no other dominates, again and again."""
     left, found = list(points), []
     while left:
         front = [p for p in left if not any(dominates(q, p) for q in left)]
@@ -75,7 +75,7 @@ def test_of_equal_points_the_loneliest_speaks_for_all():
 
 @settings(max_examples=30)
 @given(POINTS.filter(len), st.randoms(use_true_random=False))
-def test_crowding_hangs_on_no_order(points, random):
+def test_crowding_needs_no_order(points, random):
     shuffled = list(points)
     random.shuffle(shuffled)
 

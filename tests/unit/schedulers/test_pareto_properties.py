@@ -40,7 +40,7 @@ def grid(results=RESULTS, metric=("error", "hits"), mode=("min", "max")):
     return ResultGrid(results, "exp", metric=list(metric), mode=list(mode))
 
 
-def test_the_front_holds_whom_nobody_dominates_in_the_order_of_the_trials():
+def test_the_front_holds_what_none_dominates_in_the_order_of_the_trials():
     front = [one.trial_id for one in grid().get_pareto_front()]
     assert front == ["best of error", "best of hits", "its equal"]
 
@@ -52,7 +52,7 @@ def test_metrics_may_be_chosen_afterwards():
     assert [one.trial_id for one in front] == ["best of hits", "its equal"]
 
 
-def test_there_is_no_front_where_nobody_has_all_metrics():
+def test_there_is_no_front_where_none_has_all_metrics():
     assert grid(RESULTS[4:]).get_pareto_front() == []
     assert grid(RESULTS[4:]).get_hypervolume([1.0, 0.0]) == 0.0
     assert grid([]).get_pareto_front() == []

@@ -67,7 +67,7 @@ class Crowd:
         scheduler.observe(view)
 
     def rank(self, iteration: int, *scores: float) -> list[Any]:
-        """Let the first trials report, and pause those that are told to."""
+        """Let the first trials report, and pause those that the scheduler pauses."""
         told = []
         for index, score in enumerate(scores):
             told.append(self.report(index, iteration, score))
@@ -163,7 +163,7 @@ def test_a_clone_is_seen_from_its_checkpoint_on():
 
 
 @pytest.mark.parametrize("metrics", [None, {}, {"training_iteration": 8, "score": nan}])
-def test_a_clone_of_which_nobody_knows_what_it_was_is_seen_from_its_ranking_on(metrics: Any):
+def test_a_clone_of_unknown_origin_is_seen_from_its_ranking_on(metrics: Any):
     crowd = thinking()
     [order] = crowd.answer(0.25)
     if metrics is None:
@@ -213,7 +213,7 @@ def test_gains_beyond_all_bounds_are_not_seen():
 
 
 @pytest.mark.parametrize("end", ["on_trial_error", "on_trial_remove"])
-def test_a_trial_whose_donor_has_ended_goes_on_as_it_was(end: str):
+def test_a_trial_whose_donor_has_ended_resumes_as_it_was(end: str):
     crowd = thinking()
     getattr(crowd.scheduler, end)(crowd.trials["t2"])
     assert crowd.answer(0.25) == ()
@@ -287,7 +287,7 @@ def test_a_question_outlives_its_driver():
     assert restored.questions[number].args[0] == situation  # type: ignore[attr-defined]
 
 
-def test_other_hyperparameters_cannot_go_on_from_a_state():
+def test_other_hyperparameters_cannot_load_a_state():
     state = thinking().scheduler.state_dict()
     with pytest.raises(ConfigError, match="hyperparam_bounds must be of lr as before"):
         pb2(hyperparam_bounds={"x": [0, 1]}).load_state_dict(state)

@@ -56,7 +56,7 @@ def generator(searcher: Searcher) -> SearchGenerator:
     return search
 
 
-def test_a_searcher_hears_of_another_configuration_and_later_of_the_end():
+def test_a_searcher_gets_another_configuration_and_later_the_end():
     plan = Plan({"x": 1})
     search = generator(plan)
     assert search.next_trial("a").config == {"x": 1}

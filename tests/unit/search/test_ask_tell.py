@@ -91,7 +91,7 @@ def test_an_optimizer_may_have_its_own_space():
         (None, None),
     ],
 )
-def test_it_is_told_what_its_own_point_came_to(result, loss):
+def test_it_gets_what_its_own_point_reached(result, loss):
     answer = point(0.5)
     searcher, [optimizer] = made([answer])
     searcher.suggest("a")
@@ -132,7 +132,7 @@ def test_it_may_wait_and_it_may_end():
     assert searcher.suggest("b") is FINISHED
 
 
-def test_it_is_told_of_presets_and_of_what_was_evaluated_elsewhere():
+def test_it_gets_presets_and_what_was_evaluated_elsewhere():
     optimizers = []
 
     def make(domains, seed):
@@ -151,7 +151,7 @@ def test_it_is_told_of_presets_and_of_what_was_evaluated_elsewhere():
         searcher.add_evaluated_point({"x": 1.0}, 7.0)
 
 
-def test_an_answer_that_was_taken_back_is_told_as_failed():
+def test_an_answer_that_was_taken_back_counts_as_failed():
     searcher, [optimizer] = made([point(1)])
     searcher.suggest("a")
     searcher.adopt("a", None)
@@ -163,7 +163,7 @@ def through_json(searcher):
     return json.loads(json.dumps(searcher.state_dict()))
 
 
-def test_a_point_for_which_it_was_not_asked_is_told_when_it_is_known():
+def test_a_point_for_which_it_was_not_asked_comes_when_it_is_known():
     searcher, [optimizer] = made([])
     searcher.adopt("a", {"x": 1.0, "m": {"k": 2}, "constant": 5})
     searcher.on_trial_complete("a", {"loss": 0.5})
@@ -190,7 +190,7 @@ def test_a_new_optimizer_is_asked_and_told_again():
 
 
 @pytest.mark.parametrize("now", [point(7), None])
-def test_what_was_tried_is_what_it_is_told_of_whatever_it_answers_now(now):
+def test_what_was_tried_is_what_it_gets_whatever_it_answers_now(now):
     searcher, _ = made([point(1)])
     searcher.suggest("a")
     searcher.on_trial_complete("a", {"loss": 1.0})

@@ -94,7 +94,7 @@ def test_what_is_inside_an_option_is_there_with_it_only():
     assert all(isinstance(c["model"]["layers"], int) for c in configs if "layers" in c["model"])
 
 
-def test_several_goals_are_told_as_they_were_reported():
+def test_several_goals_come_as_they_were_reported():
     searcher = made(metric=["loss", "eval/acc"], mode=["min", "max"])
     lived(searcher, 3, lambda c: {"loss": c["x"], "eval": {"acc": c["y"]}})
     assert str(experiment_of(searcher.client).optimization_config.objective.expression) == ("-loss, eval/acc")
@@ -103,7 +103,7 @@ def test_several_goals_are_told_as_they_were_reported():
     assert means(searcher, "eval/acc") == pytest.approx([one["y"] for one in known])
 
 
-def test_a_metric_that_is_constrained_is_told_and_leads_the_search():
+def test_a_metric_that_is_constrained_is_passed_to_the_search():
     searcher = made(outcome_constraints=["memory <= 0.3"], initialization_budget=4)
     # The best one lies where it is not allowed.
     configs = lived(searcher, 9, lambda c: {"loss": 1 - c["x"], "memory": c["x"] + 0 * c["y"]})
@@ -238,7 +238,7 @@ def test_a_client_of_the_older_interface_will_do():
 
 
 @pytest.mark.parametrize("kind", ["native", "client", "constrained"])
-def test_one_that_is_restored_with_pending_trials_goes_on_as_the_other(kind):
+def test_one_that_is_restored_with_pending_trials_does_as_the_original(kind):
     def searcher():
         if kind == "client":
             return made(ax_client=client(planned=True))
@@ -269,7 +269,7 @@ def test_one_that_is_restored_with_pending_trials_goes_on_as_the_other(kind):
         (SPACE, {"parameter_constraints": "x <= 1"}, "parameter_constraints must be a list of"),
         (SPACE, {"outcome_constraints": ["loss <= 1"]}, "accepted by Ax, got Outcome"),
         (SPACE, {"outcome_constraints": ["m is small"]}, "accepted by Ax"),
-        (SPACE, {"outcome_constraints": ["m <= 0.9 * baseline"]}, "baseline that nobody knows"),
+        (SPACE, {"outcome_constraints": ["m <= 0.9 * baseline"]}, "baseline without a value"),
         (SPACE, {"metric": "gamma"}, "accepted by Ax, got .*gamma"),
         (SPACE, {"verbose_logging": False}, "must be its own or one of .*'method'"),
         (SPACE, {"method": "slow"}, "accepted by Ax"),

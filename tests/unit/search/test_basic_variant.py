@@ -188,7 +188,7 @@ def test_more_samples_begin_like_fewer():
     presets=st.lists(st.sampled_from([{"a": 1}, {"b": 3}, {"c": {"d": "y"}}]), max_size=2),
     seed=st.integers(0, 2**64),
 )
-def test_a_restored_search_goes_on_with_exactly_the_same_configurations(done, constant, presets, seed):
+def test_a_restored_search_resumes_with_exactly_the_same_configurations(done, constant, presets, seed):
     options: dict[str, Any] = {"constant_grid_search": constant, "points_to_evaluate": presets}
     whole = started(SPACE, 3, seed=seed, **options)
     take(whole, done)

@@ -121,6 +121,45 @@ def test_a_searcher_restored_before_its_experiment_continues_the_search(kind, tm
     assert trained(second, "def") == trained(first, "def")
 
 
+def learned(searcher):
+    """Return all that a searcher has learned, in a form that can be compared."""
+    if isinstance(searcher, OptunaSearch):
+        return [(trial.params, trial.values) for trial in searcher.study.trials]
+    return searcher.state_dict()
+
+
+@pytest.mark.parametrize("space", [SPACE, None])
+@pytest.mark.parametrize("kind", ["bohb", "gp", "ask-tell", "optuna"])
+def test_points_that_are_added_to_a_restored_searcher_are_learned_too(kind, space, tmp_path):
+    first, path = made(kind), str(tmp_path / "searcher.json")
+    begin(first)
+    trained(first, "ab")
+    first.save(path)
+    found = []
+    for is_early in (True, False):
+        second = made(kind, space)
+        # The restored state replaces what was added before.
+        second.add_evaluated_point({"model": {"x": 0.75, "kind": "mlp"}}, 0.5)
+        second.restore(path)
+        if is_early:
+            second.add_evaluated_point({"model": {"x": 0.25, "kind": "mlp"}}, 0.5)
+        begin(second, None if space else SPACE)
+        if not is_early:
+            second.add_evaluated_point({"model": {"x": 0.25, "kind": "mlp"}}, 0.5)
+        found.append(learned(second))
+    assert found[0] == found[1]
+    assert found[0] != learned(first)
+
+
+def test_the_log_of_an_optimiser_is_only_that_of_its_own_experiment():
+    searcher = made("ask-tell")
+    begin(searcher)
+    trained(searcher, "ab")
+    begin(searcher)
+    trained(searcher, "c")
+    assert searcher.state_dict()["log"] == [["ask", "c", {"model/x": 0.01}], ["tell", "c", 0.01**2]]
+
+
 @pytest.mark.parametrize(
     "wrap", [lambda inner: ConcurrencyLimiter(inner, 2), lambda inner: Repeater(inner, 2)]
 )

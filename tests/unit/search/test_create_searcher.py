@@ -38,7 +38,7 @@ def test_arguments_reach_the_searcher_and_wrong_ones_are_refused():
 
 @pytest.fixture
 def foreign(monkeypatch, tmp_path):
-    """Another package that is installed and tells of searchers."""
+    """Another package that is installed and registers searchers."""
     installed = tmp_path / "other-1.0.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")

@@ -1,4 +1,4 @@
-"""Every sampler that comes with Optuna proposes, hears of all ends, and goes on after a restart."""
+"""Every sampler that comes with Optuna proposes, gets all ends, and continues after a restart."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_no_sampler_of_optuna_is_forgotten():
 
 
 @pytest.mark.parametrize("name", ENDLESS)
-def test_whatever_becomes_of_trials_it_goes_on_and_after_a_restart_as_before(name):
+def test_whatever_becomes_of_trials_it_suggests_and_after_a_restart_alike(name):
     whole = search_of(name, WIDE)
     configs = asked(whole, range(10))
     assert all(0 <= c["x"] <= 1 and 0 <= c["k"] < 100 for c in configs)

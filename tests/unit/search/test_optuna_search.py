@@ -74,7 +74,7 @@ def states(search: OptunaSearch) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", SAMPLERS)
-def test_one_that_is_restored_with_pending_trials_goes_on_as_the_other(kind: str):
+def test_one_that_is_restored_with_pending_trials_does_as_the_original(kind: str):
     whole = search_of(SAMPLERS[kind]())
     ask_and_tell(whole, range(16))
     state = json.loads(json.dumps(whole.state_dict()))
@@ -101,7 +101,7 @@ def test_the_seed_of_the_experiment_counts_unless_there_is_one_of_its_own():
     assert first(5, 1) == first(5, 2)
 
 
-def test_a_searcher_that_is_set_up_again_begins_anew():
+def test_a_searcher_that_is_set_up_again_restarts():
     search = search_of(optuna.samplers.RandomSampler(seed=1))
     search.set_search_properties("loss", "min", {})
     first = search.suggest("t_0")
@@ -178,7 +178,7 @@ def test_nothing_is_preferred_for_being_undefined(mode: Any, result: Any, error:
         (optuna.samplers.RandomSampler(), "pruned", "PRUNED"),
     ],
 )
-def test_what_a_scheduler_ended_early_is_told_as_the_sampler_needs_it(
+def test_what_a_scheduler_ended_early_comes_as_the_sampler_needs_it(
     sampler: Any, stopped_trials: Any, state: str
 ):
     search = search_of(sampler, stopped_trials=stopped_trials)
@@ -338,7 +338,7 @@ def test_evaluated_points_of_a_function_are_learnt_by_running_it():
     assert search.study.best_params == {"net/depth": 2, "width": 1.5}
 
 
-def test_a_trial_that_had_another_configuration_is_told_to_optuna_with_that():
+def test_optuna_gets_a_trial_with_another_configuration_under_that():
     search = search_of()
     search.suggest("t_0")
     search.adopt("t_0", {"x": 0.25, "y": 0.5, "constant": 3})

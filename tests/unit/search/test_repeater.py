@@ -65,7 +65,7 @@ def completed(values, repeat=3, **goals):
     return searcher.heard
 
 
-def test_each_suggestion_is_handed_out_so_many_times():
+def test_each_suggestion_is_repeated_so_many_times():
     configs = suggested(Repeater(Telling(), repeat=2), "abc")
     assert configs == [
         {"x": 0, "__trial_index__": 0},
@@ -84,7 +84,7 @@ def test_each_suggestion_is_handed_out_so_many_times():
         ([1.0, inf, 2.0], inf),
     ],
 )
-def test_the_searcher_hears_of_the_mean_of_what_is_defined(values, mean):
+def test_the_searcher_gets_the_mean_of_what_is_defined(values, mean):
     results = [{"loss": value, "step": number} for number, value in enumerate(values)]
     assert completed(results) == [("a", {"loss": mean, "step": 2}, False)]
 
@@ -116,7 +116,7 @@ def test_only_if_all_have_failed_has_the_suggestion_failed():
     assert searcher.heard == [("a", {"loss": 1.0}, False), ("c", {}, True)]
 
 
-def test_it_is_told_once_and_strangers_are_ignored():
+def test_it_gets_one_end_and_strangers_are_ignored():
     searcher = Telling()
     repeater = Repeater(searcher)
     repeater.suggest("a")
@@ -127,7 +127,7 @@ def test_it_is_told_once_and_strangers_are_ignored():
     assert searcher.heard == [("a", {"loss": 1.0}, False)]
 
 
-def test_the_last_suggestion_is_told_although_it_is_cut_short(caplog):
+def test_the_last_suggestion_counts_although_it_is_cut_short(caplog):
     searcher = Telling()
     repeater = Repeater(searcher, repeat=2)
     with caplog.at_level(logging.WARNING):

@@ -163,7 +163,7 @@ class TestSearchGenerator:
         assert generator.is_finished
         assert generator.lookahead == 1
 
-    def test_without_end_it_goes_on_until_the_searcher_has_finished(self):
+    def test_without_end_it_lasts_until_the_searcher_has_finished(self):
         generator = self.generator(Counting(end=1))
         assert generator.total_samples is None
         assert not generator.next_trial("a").finished
@@ -209,7 +209,7 @@ class TestSearchGenerator:
         with pytest.raises(ConfigError, match="trial_id must be new to the search, got 'a'"):
             generator.next_trial("a")
 
-    def test_each_end_is_told_once_and_strangers_not_at_all(self):
+    def test_each_end_comes_once_and_strangers_not_at_all(self):
         generator = self.generator()
         generator.next_trial("a")
         generator.next_trial("b")
@@ -359,7 +359,7 @@ class TestConcurrencyLimiter:
             limiter.on_trial_complete("a", {})
         assert limiter.suggest("b")
 
-    def test_a_batch_is_told_at_once_when_its_last_trial_has_ended(self):
+    def test_a_batch_comes_at_once_when_its_last_trial_has_ended(self):
         limiter = ConcurrencyLimiter(Counting(), 2, batch=True)
         assert [limiter.suggest(name) for name in "abc"] == [{"x": 0}, {"x": 1}, None]
         limiter.on_trial_complete("b", {"loss": 1})
@@ -378,7 +378,7 @@ class TestConcurrencyLimiter:
         limiter.on_trial_complete("b", {})
         assert limiter.searcher.heard == [("a", {}), ("b", {})]
 
-    def test_a_batch_that_the_searcher_cuts_short_is_told_all_the_same(self):
+    def test_a_batch_that_the_searcher_cuts_short_comes_all_the_same(self):
         limiter = ConcurrencyLimiter(Counting(end=1), 3, batch=True)
         limiter.suggest("a")
         assert limiter.suggest("b") is FINISHED
@@ -390,7 +390,7 @@ class TestConcurrencyLimiter:
         assert ended.suggest("b") is FINISHED
         assert ended.searcher.heard == [("a", {})]
 
-    def test_the_last_batch_is_told_though_the_samples_do_not_fill_it(self):
+    def test_the_last_batch_comes_though_the_samples_do_not_fill_it(self):
         limiter = ConcurrencyLimiter(Counting(), 2, batch=True)
         limiter.set_search_properties("loss", "min", {}, num_samples=3)
         for name in "abc":
@@ -455,7 +455,7 @@ class TestConcurrencyLimiter:
         limiter.on_trial_complete("a", {})
         assert limiter.suggest("c") == {"x": 2}
 
-    def test_a_searcher_that_limits_itself_hears_of_pauses(self):
+    def test_a_searcher_that_limits_itself_gets_pauses(self):
         limiter = ConcurrencyLimiter(Counting(limits_itself=True), 1)
         limiter.suggest("a")
         limiter.on_pause("a")

@@ -108,7 +108,7 @@ def test_parameters_that_no_good_one_has_are_drawn(options):
     assert np.isfinite(found).all()
 
 
-def test_a_failure_counts_wherever_it_came_to_nothing():
+def test_a_failure_counts_at_every_budget():
     evidence = Observations()
     evidence.observe("a", [0.5], budget=1, loss=0.5)
     evidence.observe("b", [0.6], budget=1, loss=0.4)
@@ -143,7 +143,7 @@ def test_wrong_parameters_of_the_method_are_refused(given, sentence):
     ("space", "arguments", "sentence"),
     [
         ({"x": grid_search([1, 2])}, {}, "param_space must be without grid_search"),
-        ({"x": randn()}, {}, "param_space at 'x' must be a domain that BOHB can search"),
+        ({"x": randn()}, {}, "param_space at 'x' must be a domain that TuneBOHB can search"),
         ({"x": 1}, {}, "param_space must be a dict with at least one domain"),
         ({"x": choice([1])}, {}, "at least one domain of several values"),
         (SPACE, {"metric": ["a", "b"], "mode": ["min", "min"]}, "metric must be the name of one"),
@@ -200,7 +200,7 @@ def test_the_model_is_that_of_the_largest_budget_with_enough():
     assert np.mean([searcher.suggest(f"u{number}")["x"] for number in range(10)]) > 0.3
 
 
-def test_what_failed_or_came_to_nothing_is_bad_and_what_was_taken_away_is_forgotten():
+def test_what_failed_or_has_no_value_is_bad_and_what_was_taken_away_is_forgotten():
     searcher = made()
     for name in "abcd":
         searcher.suggest(name)

@@ -29,7 +29,7 @@ GOOD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("change", [{}, {"lr": 7}, {"lr": -1e9}, {"kind": None}, {"more": [1]}])
-def test_whoever_has_all_names_and_numbers_fits(change: dict[str, Any]):
+def test_one_with_all_names_and_numbers_fits(change: dict[str, Any]):
     check_config(SPACE, {**GOOD, **change})
 
 
@@ -46,7 +46,7 @@ def test_whoever_has_all_names_and_numbers_fits(change: dict[str, Any]):
         ({"net": {"width": "wide"}}, r"config\['net'\]\['width'\] must be an int"),
     ],
 )
-def test_others_are_told_what_is_wrong(change: dict[str, Any], told: str):
+def test_others_raise_with_the_reason(change: dict[str, Any], told: str):
     with pytest.raises(ConfigError, match=told):
         check_config(SPACE, {**GOOD, **change})
 

@@ -358,7 +358,7 @@ def test_a_seed_starts_the_same_stream_each_time(source):
 
 
 @pytest.mark.parametrize("make", [default_rng, RandomState])
-def test_a_generator_goes_on_from_draw_to_draw(make):
+def test_a_generator_changes_from_draw_to_draw(make):
     mine, other = make(7), make(7)
     first, second = (uniform(0, 1).sample(random_state=mine) for _ in range(2))
     assert first != second
@@ -366,7 +366,7 @@ def test_a_generator_goes_on_from_draw_to_draw(make):
 
 
 def test_the_global_generator_is_never_touched():
-    state = np.random.get_state()[1].tolist()  # noqa: NPY002 - to see that nobody else does
+    state = np.random.get_state()[1].tolist()  # noqa: NPY002 - to see that no domain does
     for domain in ALL:
         domain.sample(size=3)
     assert np.random.get_state()[1].tolist() == state  # noqa: NPY002

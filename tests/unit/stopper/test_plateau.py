@@ -102,7 +102,7 @@ class TestWhereATrialWaits:
         assert stopper.next_milestones("a") == EVERY_RESULT
         assert stopper.next_milestones("b") == waits
 
-    def test_a_trial_runs_freely_below_a_threshold_that_it_comes_to_from_below(self):
+    def test_a_trial_runs_freely_below_a_threshold_that_it_reaches_from_below(self):
         stopper = TrialPlateauStopper("acc", num_results=2, grace_period=2, metric_threshold=0.9, mode="max")
         answers(stopper, 0.1, metric="acc")
         assert stopper.next_milestones("a") == (Milestone("acc", 0.9, required=False),)
@@ -140,7 +140,7 @@ class TestExperimentPlateau:
         stopper = ExperimentPlateauStopper("loss", std=0.01, top=2, patience=2)
         assert answers(stopper, 1.0, 1.0, 5.0, 5.0) == [False, False, False, True]
 
-    def test_a_better_result_begins_the_wait_anew(self):
+    def test_a_better_result_restarts_the_wait(self):
         stopper = ExperimentPlateauStopper("loss", std=0.01, top=2, patience=1)
         assert answers(stopper, 1.0, 1.0, 0.0, 0.0, 9.0) == [False] * 4 + [True]
 

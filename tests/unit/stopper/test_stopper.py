@@ -163,7 +163,7 @@ class TestMaximumIteration:
 
 
 class TestTimeout:
-    def test_the_budget_counts_from_the_first_time_it_is_told(self):
+    def test_the_budget_counts_from_the_first_time_it_gets(self):
         stopper = TimeoutStopper(10)
         assert not stopper.stop_all()
         for now, over in ((100.0, False), (109.9, False), (110.0, True), (111.0, True)):

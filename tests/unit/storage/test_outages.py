@@ -1,4 +1,4 @@
-"""A journal whose storage fails for a while waits; it loses nothing and gives up in the end."""
+"""A journal whose storage fails for a while waits; it loses nothing and raises in the end."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_commit_that_waits_comes_back_when_the_storage_does(
     assert numbers(patient) == [0]
 
 
-def test_it_gives_up_when_its_patience_is_over_and_says_what_to_do(
+def test_it_raises_when_its_patience_is_over_and_says_what_to_do(
     patient: Storage, time: Time, breaks: Break
 ) -> None:
     writer = make(patient, time)
@@ -207,7 +207,7 @@ def test_a_mute_store_does_not_hold_up_who_records(remote: Storage, time: Time) 
     assert writer.failing_since is None
 
 
-def test_a_rival_is_told_at_once(remote: Storage, time: Time) -> None:
+def test_a_rival_raises_at_once(remote: Storage, time: Time) -> None:
     writer = make(remote.with_retry(300.0), time)
     remote.create("journal/000001-000001.jsonl", b'{"n":-1}\n')
     writer.append({"n": 0})
@@ -218,7 +218,7 @@ def test_a_rival_is_told_at_once(remote: Storage, time: Time) -> None:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> Time:
-    """Let whoever waits between two attempts wait in no time."""
+    """Let the wait between two attempts take no time."""
     time = Time()
     defaults = {**retry.retry.__kwdefaults__, "clock": time, "sleep": time.sleep}
     monkeypatch.setattr(retry.retry, "__kwdefaults__", defaults)
@@ -259,7 +259,7 @@ def test_the_specification_is_written_again_when_the_answer_was_lost(remote: Sto
     assert ExperimentStore(remote).spec()["name"] == "run"
 
 
-def test_a_checkpoint_is_given_up_within_the_patience_of_one_operation(remote: Storage, quick: Time) -> None:
+def test_a_checkpoint_fails_within_the_patience_of_one_operation(remote: Storage, quick: Time) -> None:
     store = CheckpointStore(remote.with_retry(60.0))
     FakeObjectStore.failures = [OSError("down")] * 1000
     with pytest.raises(StorageError, match=r"down.* for 60 s.*storage_patience="):

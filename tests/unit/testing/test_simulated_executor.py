@@ -36,7 +36,7 @@ def only(trainable: Any, **arguments: Any) -> Any:
     return result
 
 
-def test_a_clock_moves_only_when_it_is_told_to_and_never_back():
+def test_a_clock_moves_only_by_calls_and_never_back():
     clock = ManualClock(5.0)
     assert clock.now() == clock.now() == 5.0
     clock.advance_to(7.0)
@@ -201,7 +201,7 @@ def test_closing_lets_user_code_clean_up():
     assert executor.has_resources(ONE_CPU)
 
 
-def test_a_trial_that_does_not_wait_runs_on_until_it_is_told_to_stop():
+def test_a_trial_that_does_not_wait_runs_on_until_it_is_stopped():
     executor = SimulatedTrialExecutor(steps, clock=ManualClock())
     executor.start_trial(start(milestones=()))
     names = [type(executor.next_events(1.0)[0]).__name__ for _ in range(2)]
@@ -394,7 +394,7 @@ def test_a_step_can_ask_to_be_saved_where_that_is_done_on_demand():
     result = only(counting, saves_on_demand=True, lose={35.0: 0}, store=store)
     assert b"checkpoint_000000_i01" in store.journal
     assert b"checkpoint_000001" not in store.journal
-    # It was lost in its fourth step, and went on from its third.
+    # It was lost in its fourth step, and resumed from its third.
     assert result.metrics["n"] == 3
     assert store.journal.count(b'"ResultReported"') == 3 + 2
 
@@ -416,14 +416,14 @@ def test_trials_begin_from_the_checkpoint_that_all_are_to_begin_from():
         assert [row["training_iteration"] for row in one.history] == [1, 2]
 
 
-def test_a_trial_that_has_a_checkpoint_of_its_own_goes_on_from_that():
+def test_a_trial_that_has_a_checkpoint_of_its_own_resumes_from_that():
     given = RunConfig(restore=Checkpoint.from_dict({"count": 40}))
     # It is lost before its first checkpoint, and again after it.
     result = only(counting, run_config=given, lose={5.0: 0, 20.0: 0})
     assert [row["count"] for row in result.history] == [41, 42, 43]
 
 
-def test_a_checkpoint_of_files_is_handed_over_as_it_is(tmp_path):
+def test_a_checkpoint_of_files_is_passed_as_it_is(tmp_path):
     (tmp_path / "count").write_text("7")
 
     def read(config: dict[str, Any], checkpoint: Any) -> Any:
@@ -484,7 +484,7 @@ def test_a_trial_that_hangs_is_tried_again_and_cleans_up():
     assert (result.error, len(result.history), len(closed)) == (None, 1, 2)
 
 
-def test_a_trial_that_hangs_when_it_is_told_to_stop_has_not_failed():
+def test_a_trial_that_hangs_when_it_is_to_stop_has_not_failed():
     class StopsTheOther(FIFOScheduler):
         def on_trial_result(self, trial: Any, result: Any) -> Any:
             other = {"0": "00001", "1": "00000"}[trial.trial_id[-1]]

@@ -1,4 +1,4 @@
-"""Trials of a kind of one's own on the simulated executor."""
+"""Trials of a user's own kind on the simulated executor."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_kind_says_how_its_checkpoints_are_kept():
     assert kind.steps[:3] == [1, 2, 3]
 
 
-def test_a_trial_is_told_which_of_its_results_somebody_waits_for():
+def test_a_trial_learns_for_which_results_the_driver_waits():
     kind = Counting()
     told(begin(kind, 2), 3)
     assert kind.milestones == [False, True]

@@ -57,7 +57,7 @@ def test_values_are_cells(value, shown):
     assert format_cell(value, 4, 14) == shown
 
 
-def test_numbers_and_times_are_told_as_people_do():
+def test_numbers_and_times_read_as_people_write():
     assert (plural("trial", 1), plural("trial", 2)) == ("trial", "trials")
     assert (format_clock(-1), format_clock(59.9), format_clock(3661)) == (
         "00:00",

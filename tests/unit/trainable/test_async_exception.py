@@ -66,14 +66,14 @@ def test_user_code_that_catches_everything_can_be_interrupted_again():
 
 
 def test_nothing_strikes_behind_the_shield_and_everything_at_its_end():
-    interrupter, shielded, go_on = AsyncRaise(), threading.Event(), threading.Event()
+    interrupter, shielded, gate = AsyncRaise(), threading.Event(), threading.Event()
     steps = []
 
     def user_code():
         interrupter.mask()
         try:
             shielded.set()
-            assert go_on.wait(30)
+            assert gate.wait(30)
             steps.append("shielded work done")
         finally:
             interrupter.unmask()
@@ -82,7 +82,7 @@ def test_nothing_strikes_behind_the_shield_and_everything_at_its_end():
     thread, raised = run_in_thread(interrupter, user_code)
     assert shielded.wait(30)
     interrupter.interrupt()
-    go_on.set()
+    gate.set()
     thread.join(30)
     assert raised == [TrialInterrupted]
     assert steps == ["shielded work done"]
@@ -180,9 +180,9 @@ def test_an_interrupt_that_user_code_has_swallowed_does_not_strike_again():
             interrupter.interrupt()
         interrupter.mask()
         interrupter.unmask()
-        return "went on"
+        return "continued"
 
-    assert interrupter.call(user_code) == "went on"
+    assert interrupter.call(user_code) == "continued"
     assert interrupter.call(lambda: 6) == 6
 
 

@@ -14,12 +14,14 @@ from dasktune.trainable.reporting.trial_messages import (
     Ended,
     Failed,
     Message,
+    PauseAnswer,
     Paused,
     Reported,
     Stopped,
     Unrestored,
 )
 from dasktune.trainable.running.thread_run import ThreadRun, TrialSpec
+from dasktune.trial.milestone import Milestone
 from dasktune.trial.resources import PlacementGroupFactory
 
 _numbers = itertools.count()
@@ -110,3 +112,18 @@ class Driver:
 
     def values(self, name: str) -> list[Any]:
         return [m.metrics.get(name) for m in self.results]
+
+
+def paused_and_whole(train: Any, folder: Any) -> tuple[Driver, Driver, Driver]:
+    """Train in one piece, and with a pause after two results; return whole, begun and rest."""
+    whole = Driver(train)
+    assert isinstance(whole.end(), Ended)
+    storage = Storage(str(folder))
+    begun = Driver(train, storage=storage, milestones=(Milestone("training_iteration", 2.0),))
+    begun.awaiting()
+    begun.run.answer(PauseAnswer())
+    assert isinstance(begun.end(), Paused)
+    record = begun.results[-1].checkpoint
+    rest = Driver(train, storage=storage, incarnation=2, checkpoint=record, next_checkpoint=2)
+    assert isinstance(rest.end(), Ended)
+    return whole, begun, rest

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from dasktune.errors import ConfigError
 from dasktune.trial.resources import (
     STRATEGIES,
+    ElasticPlacement,
     HostPlacement,
     PlacementGroupFactory,
     Resources,
     as_placement_group,
+    least_request,
     with_bundles,
 )
 
@@ -299,3 +301,32 @@ def test_other_bundles_keep_the_layout():
     assert with_bundles(by_worker, [{}], "PACK") == PlacementGroupFactory([{}])
     with pytest.raises(ConfigError, match="per_host must be a divisor"):
         with_bundles(by_host, [{"CPU": 1}] * 3)
+
+
+def test_an_elastic_request_is_another_one_for_each_size_and_survives_the_journal():
+    by_host = HostPlacement([{"GPU": 1}] * 6, "SPREAD", per_host=2)
+    full = ElasticPlacement(by_host, 2, 6)
+    assert full.sizes == (6, 4, 2)
+    few = full.resized(2)
+    assert (least_request(full), least_request(by_host)) == (few, by_host)
+    assert (full.is_reduced, few.is_reduced) == (False, True)
+    assert len({by_host, full, few, few.exclusively()}) == 4
+    assert few.exclusively().resized(6) == full.exclusively()
+    for request in (full, few, few.exclusively()):
+        assert PlacementGroupFactory.from_json(request.to_json()) == request
+        assert pickle.loads(pickle.dumps(request)) == request
+        assert eval(repr(request)) == request
+        assert request.exclusively(False).resized(6) == full
+
+
+@pytest.mark.parametrize(
+    ("least", "per_host", "message"),
+    [
+        (0, None, "min_ranks must be from 1 to the number of ranks, 4, got 0"),
+        (5, None, "min_ranks must be from 1 to the number of ranks, 4, got 5"),
+        (3, 2, "per_host must be a divisor of the number of ranks, 3, got 2"),
+    ],
+)
+def test_an_elastic_request_must_be_possible_with_the_fewest_ranks(least, per_host, message):
+    with pytest.raises(ConfigError, match=message):
+        ElasticPlacement(HostPlacement([{"CPU": 1}] * 4, per_host=per_host), least, 4)

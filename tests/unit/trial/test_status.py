@@ -106,26 +106,27 @@ def test_a_row_of_the_table_moves_the_trial_and_all_indexes(
     assert index.unfinished == (not trial.status.is_final)
 
 
-@pytest.mark.parametrize(("status", "cause"), ABSENT)
-def test_a_pair_that_is_not_in_the_table_is_a_bug_that_tells_the_trials_story(
-    status: TrialStatus, cause: type[TrialEvent] | type[TrialAction]
-) -> None:
-    index, trial = index_with(status)
-    with pytest.raises(InvalidTransition) as caught:
-        index.move(trial, cause_of(cause))
-    assert f"trial t is {status.value} and got {cause.__name__}" in str(caught.value)
-    assert "bug in dasktune" in str(caught.value)
-    last = caught.value.story[-1]
-    assert last.startswith(f"{status.value}: {cause.__name__} of incarnation 1")
-    assert trial.status is status
-    again = pickle.loads(pickle.dumps(caught.value))
-    assert str(again) == str(caught.value)
+@pytest.mark.parametrize("status", TrialStatus)
+def test_a_pair_that_is_not_in_the_table_is_a_bug_that_tells_the_trials_story(status: TrialStatus) -> None:
+    causes = [cause for one, cause in ABSENT if one is status]
+    assert causes
+    for cause in causes:
+        index, trial = index_with(status)
+        with pytest.raises(InvalidTransition) as caught:
+            index.move(trial, cause_of(cause))
+        assert f"trial t is {status.value} and got {cause.__name__}" in str(caught.value)
+        assert "bug in dasktune" in str(caught.value)
+        last = caught.value.story[-1]
+        assert last.startswith(f"{status.value}: {cause.__name__} of incarnation 1")
+        assert trial.status is status
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert str(again) == str(caught.value)
 
 
 def test_the_table_speaks_of_every_event_and_action_that_there_is():
     assert {cause for _, cause in TRANSITIONS} == {*EVENTS, *ACTIONS}
     assert len(EVENTS) == 11
-    assert len(ACTIONS) == 20
+    assert len(ACTIONS) == 21
 
 
 def test_nothing_but_the_user_leads_out_of_the_final_statuses():
@@ -202,7 +203,7 @@ def test_resources_are_held_exactly_from_a_start_to_a_terminal_event():
     assert all(not TRANSITIONS[pair].is_active for pair in TRANSITIONS if pair[1] in waiting)
 
 
-def test_every_status_can_be_reached_and_left_for_good():
+def test_every_status_can_be_reached():
     reached, todo = {TrialStatus.PENDING}, [TrialStatus.PENDING]
     while todo:
         here = todo.pop()

@@ -139,7 +139,7 @@ def test_every_result_is_a_milestone_from_the_first():
         ({"epoch": "3", "t": 9.5}, True),
     ],
 )
-def test_a_worker_waits_at_any_milestone_and_where_nobody_can_tell(result, waits):
+def test_a_worker_waits_at_any_milestone_and_where_it_is_unclear(result, waits):
     assert reached((Milestone("epoch", 4), Milestone("t", 10)), result) is waits
 
 

@@ -97,7 +97,7 @@ def test_the_error_carries_the_traceback():
     assert (error.trial_id, error.message, error.traceback) == ("a", info.message, info.traceback)
 
 
-def test_a_trial_given_up_for_lost_workers_does_not_blame_an_old_failure():
+def test_a_trial_failed_by_lost_workers_does_not_blame_an_old_failure():
     info = ErrorInfo(message="ValueError: long retried", traceback="Traceback ...")
     error = grid(failed("a", errors=[info], reason="lost its worker 4 times"))[0].error
     assert (error.message, error.traceback) == ("lost its worker 4 times", "")

@@ -7,12 +7,14 @@ import pytest
 
 import dasktune as tune
 from dasktune.errors import ConfigError, StorageError
-from dasktune.schedulers import ASHAScheduler
+from dasktune.results.recorded_trials import stays_of
+from dasktune.schedulers import ASHAScheduler, PromotingASHAScheduler
 from dasktune.space import uniform
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.experiment.tuner_json import TunerFile, entries_of
 from dasktune.storage.fs.storage import Storage
 from dasktune.testing import simulate
+from dasktune.tuner.saved_setup import setup_of
 from dasktune.tuner.scheduler_forecast import _ProgressLine, whatif
 
 
@@ -99,6 +101,50 @@ def test_the_trials_of_a_searcher_that_learns_are_replayed_only_on_request(tmp_p
 @pytest.mark.parametrize("searcher", ["random", "quasi_random", tune.create_searcher("quasi_random")])
 def test_other_searchers_need_no_request(tmp_path, searcher):
     assert whatif(stored(tmp_path / "exp", search_alg=searcher), ["asha"], orders=20).num_curves == 24
+
+
+@pytest.mark.parametrize(("inner", "learns"), [("quasi_random", False), ("bohb", True)])
+def test_a_limit_of_concurrent_trials_changes_nothing_about_the_searcher(tmp_path, inner, learns):
+    limited = tune.search.ConcurrencyLimiter(tune.create_searcher(inner), max_concurrent=3)
+    place = stored(tmp_path / "limited")
+    setup = setup_of(tune.TuneConfig(metric="loss", mode="min", search_alg=limited), tune.RunConfig(), {})
+    setup.write(Storage(place))
+    if learns:
+        with pytest.raises(ConfigError, match="got 'TuneBOHB', which learns from results"):
+            whatif(place, ["asha"])
+    else:
+        assert whatif(place, ["asha"], orders=20).num_curves == 24
+
+
+def test_trials_that_wait_for_their_promotion_do_not_count_as_running(tmp_path):
+    halving = PromotingASHAScheduler(max_t=9, reduction_factor=3)
+    place = stored(tmp_path / "promoted", scheduler=halving)
+    assert whatif(place, ["asha"], max_t=1, orders=20).workers == 3
+
+
+def test_a_stay_ends_with_the_last_record_of_a_driver_that_has_died():
+    def record(time: float, status: str | None, event: str = "TrialStarted") -> dict[str, Any]:
+        told = {"trial_id": "a", "status": status} if status else {}
+        return {"event": event, "time": time, **told}
+
+    records = [
+        record(1.0, "PENDING"),
+        record(2.0, "RUNNING"),
+        record(5.0, "RUNNING"),
+        record(60.0, None, "SessionBegan"),
+        record(61.0, "PENDING"),
+        record(70.0, "RUNNING"),
+        record(72.0, "TERMINATED"),
+    ]
+    assert stays_of(records) == {"a": [(2.0, 5.0), (70.0, 72.0)]}
+
+
+def test_a_damaged_file_with_the_searcher_is_no_proof_that_it_learns_nothing(tmp_path):
+    place = stored(tmp_path / "damaged")
+    Storage(place).write_bytes("tuner.json", b'{"format": 9}')
+    with pytest.raises(StorageError, match=r"tuner\.json"):
+        whatif(place, ["asha"])
+    assert whatif(place, ["asha"], orders=20, ignore_searcher=True).num_curves == 24
 
 
 def test_clones_have_no_learning_curves(tmp_path):

@@ -36,6 +36,20 @@ def test_a_way_through_code_of_the_user_s_stays():
     assert names[-1] == "_raise"
 
 
+def test_ctrl_c_shows_the_line_that_was_interrupted_and_not_where_dasktune_waited():
+    twice = compile("try: raise KeyboardInterrupt\nfinally: raise KeyboardInterrupt", "<string>", "exec")
+
+    @short_tracebacks
+    def call() -> None:
+        exec(twice)
+
+    with pytest.raises(KeyboardInterrupt) as raised:
+        call()
+    told = "".join(traceback.format_exception(raised.value))
+    assert "During handling" not in told
+    assert "<string>" not in told
+
+
 def test_a_cause_that_the_user_s_code_has_raised_stays():
     def theirs() -> None:
         raise KeyError("depth")

@@ -78,7 +78,7 @@ def test_a_signal_that_somebody_swallowed_ends_the_start_before_the_run(number: 
 
 
 class Swallowing:
-    """Python reports what a callback of a weak reference raises, and goes on."""
+    """Python reports what a callback of a weak reference raises, and continues."""
 
 
 def swallow(number: signal.Signals) -> None:
@@ -204,7 +204,7 @@ def test_in_a_coroutine_ctrl_c_ends_fit_instead_of_waiting_for_it():
     async def fit() -> None:
         with unchanged(), obey_signals():
             signal.raise_signal(signal.SIGINT)
-            pytest.fail("fit goes on")
+            pytest.fail("fit continues")
 
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(fit())

@@ -17,7 +17,7 @@ def session(place: Path, mark: str) -> object:
     return restored_session(parts, Storage(str(place / "run")), None, mark)
 
 
-def test_a_driver_does_not_begin_anew_where_it_does_not_see_its_storage(tmp_path: Path) -> None:
+def test_a_driver_does_not_restart_where_it_does_not_see_its_storage(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"a worker that cannot access .*run"):
         session(tmp_path, ".submitted-1")
     assert not (tmp_path / "run").exists()

@@ -75,7 +75,7 @@ class Unasked(Searcher):
 def tuner(
     tmp_path: Path, trainable: Any = train, space: Any = None, run: Any = None, **options: Any
 ) -> tune.Tuner:
-    """Make a tuner that would fail if it ever came to its cluster."""
+    """Make a tuner that would fail if it ever reached its cluster."""
     return tune.Tuner(
         trainable,
         param_space={"x": tune.uniform(0, 1)} if space is None else space,
@@ -203,7 +203,7 @@ def test_not_even_root_can_write_everywhere():
         tuner(Path("/proc/runs")).fit()
 
 
-def test_a_protocol_that_nobody_knows_is_named(tmp_path: Path):
+def test_a_protocol_that_is_unknown_is_named(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"storage_path must be .*nosuch://bucket"):
         tuner(tmp_path, run={"storage_path": "nosuch://bucket"}).fit()
 
@@ -268,7 +268,7 @@ class NotHere(Exception):
         return __import__, ("a_package_that_is_only_there",)
 
 
-def test_an_exception_that_cannot_be_made_again_is_told_as_text():
+def test_an_exception_that_cannot_be_made_again_is_text():
     def raised(pickled: bytes) -> Exception:
         trial = Trial(trial_id="a", config={}, resources=PlacementGroupFactory([{"CPU": 1}]))
         trial.errors.append(ErrorInfo(message="KeyError: 'x'", traceback="the traceback", pickled=pickled))

@@ -11,14 +11,15 @@ from typing import Any, Final
 
 from bokeh.document import Document
 from bokeh.layouts import column
-from bokeh.models import CustomJS, Div
+from bokeh.models import Div
 
 from dasktune.dashboard.figures.comparison import comparison_spec
 from dasktune.dashboard.figures.figure_spec import FigureSpec
 from dasktune.dashboard.labels import config_label, label, value_label
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.report.style import CARD, colour
-from dasktune.dashboard.server.listing.spec_view import SHOW_GONE, SpecView
+from dasktune.dashboard.server.listing.small_viewer import SmallViewer
+from dasktune.dashboard.server.listing.spec_view import SpecView
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.text.formatting import format_duration
 
@@ -32,11 +33,9 @@ MOST_COMPARED: Final = 12
 #: The index of the column of configurations, and the style of the other columns.
 _CONFIGURATION: Final = 4
 _ONE_LINE: Final = ' style="white-space:nowrap"'
-#: Milliseconds between two updates.
-_PERIOD: Final = 1000
 
 
-class ComparisonViewer:
+class ComparisonViewer(SmallViewer):
     """Shows a comparison of experiments in the Bokeh document of a session, and updates it.
 
     All its methods run in the server's loop.
@@ -50,16 +49,12 @@ class ComparisonViewer:
     """
 
     def __init__(self, lives: Sequence[LiveExperiment], document: Document) -> None:
-        self.lives, self.document = tuple(lives), document
-        #: Whether the last update was skipped.
-        self.needs_update = False
+        super().__init__(document)
+        self.lives = tuple(lives)
         #: The state of each experiment that the page shows.
         self._shown: object = None
         self._table = Div(text="", disable_math=True, sizing_mode="stretch_width")
         self._figures = [SpecView(partial(self._spec, x)) for x in ("time", "results")]
-        document.config.notify_connection_status = False
-        document.js_on_event("connection_lost", CustomJS(args={"table": self._table}, code=SHOW_GONE))
-        document.title = "comparison · dasktune"
         title = Div(
             text='<div style="font-size:22px;font-weight:700" role="heading" aria-level="1">Comparison</div>'
             f'<a style="color:{colour("link")}" href="?">all experiments</a>',
@@ -67,25 +62,7 @@ class ComparisonViewer:
         )
         cards = [column(self._table, sizing_mode="stretch_width", styles=CARD)]
         cards += [one.card for one in self._figures]
-        document.add_root(column(title, *cards, sizing_mode="stretch_width"))
-        document.add_periodic_callback(self.update, _PERIOD)
-        self.update()
-
-    def show_end(self, until: float) -> Iterator[None]:
-        """Show the last state, because the server ends.
-
-        Parameters
-        ----------
-        until : float
-            The time by `time.monotonic` at which the server ends; the page is drawn at once.
-
-        Yields
-        ------
-        None
-            After the only step.
-        """
-        self.update()
-        yield
+        self.attach("comparison", column(title, *cards, sizing_mode="stretch_width"), self._table)
 
     def update(self) -> None:
         """Update the page, unless another thread holds the lock of an experiment."""

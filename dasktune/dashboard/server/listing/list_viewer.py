@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from html import escape
 from math import nan
@@ -43,7 +43,8 @@ from dasktune.dashboard.report.trial_table import frame_styles
 from dasktune.dashboard.server.experiment_source import ExperimentSource
 from dasktune.dashboard.server.listing.comparison_viewer import MOST_COMPARED
 from dasktune.dashboard.server.listing.experiment_summaries import ExperimentSummary
-from dasktune.dashboard.server.listing.spec_view import SHOW_GONE, SpecView
+from dasktune.dashboard.server.listing.small_viewer import SmallViewer
+from dasktune.dashboard.server.listing.spec_view import SpecView
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.text.formatting import format_duration, plural
 
@@ -51,8 +52,6 @@ __all__ = ["ListViewer"]
 
 logger = logging.getLogger(__name__)
 
-#: Milliseconds between two updates.
-_PERIOD: Final = 1000
 _MAX_TEXT: Final = 120
 
 #: Cells as HTML. `<%- %>` escapes the value.
@@ -101,7 +100,7 @@ button.label = count ? `Compare ${count} selected` : "Compare selected"
 """
 
 
-class ListViewer:
+class ListViewer(SmallViewer):
     """Shows the experiments of a directory in the document of a session, and updates the list.
 
     All its methods run in the server's loop.
@@ -115,43 +114,22 @@ class ListViewer:
     """
 
     def __init__(self, experiments: ExperimentSource, document: Document) -> None:
+        super().__init__(document)
         self.lives: tuple[LiveExperiment, ...] = ()
-        self.document = document
-        self.needs_update = False
         self._experiments = experiments
         #: Names in the order of the rows: an experiment keeps its row, so that it stays selected.
         self._names: dict[str, None] = {}
         self._shown: list[ExperimentSummary] | None = None
         self._title = Div(text="", name="title", disable_math=True, sizing_mode="stretch_width")
         self._list = SpecView(self._spec)
-        document.config.notify_connection_status = False
-        document.js_on_event("connection_lost", CustomJS(args={"table": self._title}, code=SHOW_GONE))
-        document.title = "experiments · dasktune"
-        document.add_root(column(self._title, self._list.card, sizing_mode="stretch_width"))
-        document.add_periodic_callback(self.update, _PERIOD)
-        self.update()
+        root = column(self._title, self._list.card, sizing_mode="stretch_width")
+        self.attach("experiments", root, self._title)
 
     @property
     def is_hidden(self) -> bool:
         """Whether no browser is connected."""
         session = getattr(self.document.session_context, "session", None)
         return session is not None and not session.connection_count
-
-    def show_end(self, until: float) -> Iterator[None]:
-        """Show the last state, because the server ends.
-
-        Parameters
-        ----------
-        until : float
-            The time by `time.monotonic` at which the server ends; the list is drawn at once.
-
-        Yields
-        ------
-        None
-            After the only step.
-        """
-        self.update()
-        yield
 
     def update(self) -> None:
         """Update the list."""

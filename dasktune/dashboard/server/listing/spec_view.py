@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from bokeh.layouts import column
 
@@ -11,14 +11,7 @@ from dasktune.dashboard.figures.figure_spec import FigureSpec
 from dasktune.dashboard.report.style import CARD
 from dasktune.dashboard.server.diff import RenderedFigure, models_of
 
-__all__ = ["SHOW_GONE", "SpecView"]
-
-#: Says that the server is gone, above a `Div` with a table. Arguments: `table`.
-SHOW_GONE: Final = """
-const text = "<p role='status'><b>The server of this page does not answer.</b> This is the last known state; "
-  + "to look on, run <code>dasktune dashboard</code> again and reload this page.</p>"
-if (!table.text.startsWith(text)) table.text = text + table.text
-"""
+__all__ = ["SpecView"]
 
 
 class SpecView:

@@ -47,7 +47,7 @@ def ended(directory: Path, text: str) -> subprocess.CompletedProcess[str]:
     ],
     ids=["fit", "fit_async", "main"],
 )
-def test_a_script_without_the_guard_is_told_so_once_and_starts_no_process(tmp_path: Path, call: str):
+def test_a_script_without_the_guard_fails_once_and_starts_no_process(tmp_path: Path, call: str):
     script = ended(tmp_path, HEAD + call)
     assert script.returncode == 1
     assert script.stderr.count("Traceback") == 1
@@ -94,7 +94,7 @@ def test_what_every_process_does_is_found(tmp_path: Path, text: str, line: int):
         ("tuner.fit()", 7),
     ],
 )
-def test_whoever_may_have_thought_of_it_is_left_alone(tmp_path: Path, text: str, line: int):
+def test_a_script_that_may_have_a_guard_is_not_named(tmp_path: Path, text: str, line: int):
     assert not found(tmp_path, text, line)
 
 

@@ -57,7 +57,7 @@ from dasktune.errors import ConfigError
 
 @pytest.fixture(scope="module")
 def asha():
-    return projection_of(*asha_journal())
+    return projection_of(*asha_journal(), scales={"x": "linear", "lr": "log"})
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def test_the_best_so_far_of_a_wide_metric_is_no_flat_line():
     figure = plot(projection_of(*records, mode="max"), "best_so_far")
     assert not isinstance(figure.y_scale, LogScale)
     assert 0.0 < figure.y_range.start < 0.5
-    assert "; 1 trial out of sight" in figure.title.text
+    assert "\n1 trial out of sight" in figure.title.text
 
 
 def test_learning_curves_can_be_those_of_chosen_trials(asha):
@@ -172,8 +172,8 @@ def test_learning_curves_can_be_those_of_chosen_trials(asha):
     assert set(columns_of(figure, "trial")) == {asha.trials[3].trial_id}
     # It stands beside the trial's details, where there is little room.
     assert figure.title.text == f"loss of {asha.trials[3].trial_id}; the grey shadow is all 30 trials"
-    with pytest.raises(ConfigError, match="trials must be ids of trials of this experiment, got 'nobody'"):
-        plot(asha, "learning_curves", trials=["nobody"])
+    with pytest.raises(ConfigError, match="trials must be ids of trials of this experiment, got 'absent'"):
+        plot(asha, "learning_curves", trials=["absent"])
 
 
 def test_parallel_coordinates_draw_the_best_last(asha):
@@ -191,7 +191,7 @@ def test_importance_tells_its_method_and_compares_at_one_iteration(asha):
     assert max(columns_of(figure, "share")) > 0.8
 
 
-def test_trials_are_compared_by_what_they_had_come_to_then(asha):
+def test_trials_are_compared_by_what_they_had_reached_then(asha):
     trial = max(asha.trials, key=lambda one: one.iteration)
     assert value_at(trial, 1, "min") == trial.curves[0].values[0]
     assert np.isnan(value_at(trial, 1_000, "min"))
@@ -200,11 +200,18 @@ def test_trials_are_compared_by_what_they_had_come_to_then(asha):
 def test_scales_are_logarithmic_where_the_domain_is(asha):
     scales = {one.name: one.is_log for one in parameter_axes(asha, asha.trials)}
     assert scales == {"x": False, "lr": True}
-    asha.scales["lr"] = "linear"
-    try:
-        assert not any(one.is_log for one in parameter_axes(asha, asha.trials))
-    finally:
-        del asha.scales["lr"]
+
+
+def test_random_values_that_span_decades_are_not_logarithmic_by_themselves():
+    values = [{"size": 1.0 + 30 * i, "rate": 10.0 ** -(i % 4)} for i in range(20)]
+    told = projection_of(*(suggested(f"t{i}", **config) for i, config in enumerate(values)))
+    # Four rates in all were listed by the user; the sizes may be uniform.
+    assert {one.name: one.is_log for one in parameter_axes(told, told.trials)} == {
+        "size": False,
+        "rate": True,
+    }
+    told.scales["rate"] = "linear"
+    assert not any(one.is_log for one in parameter_axes(told, told.trials))
 
 
 def test_parameters_of_all_kinds_become_numbers():
@@ -285,8 +292,8 @@ def test_rungs_count_trials_not_visits_and_mark_who_became_a_clone():
     records += [started("a", 0.0), started("b", 0.0)]
     for name in "ab":
         records[-2 if name == "a" else -1]["actions"] = [action("StartTrial", name, milestones=begin)]
-    go_on = action("ContinueTraining", "a", milestones=[["training_iteration", 8]])
-    records.append(result("a", 4, 4.0, loss=0.1, awaits=True, actions=[go_on]))
+    order = action("ContinueTraining", "a", milestones=[["training_iteration", 8]])
+    records.append(result("a", 4, 4.0, loss=0.1, awaits=True, actions=[order]))
     # Twice to the same place: each time from the donor's checkpoint before it.
     for time in (5.0, 6.0):
         records += exploited("b", time, resumed=0)
@@ -305,7 +312,7 @@ def test_rungs_of_population_based_training_have_no_more_trials_than_there_are()
     assert sum(cloned for _, _, *rest in counts for cloned in rest) == len(told.exploits)
 
 
-def test_a_curve_has_a_gap_where_a_trial_goes_on_as_a_clone_of_one_that_was_further():
+def test_a_curve_has_a_gap_where_a_trial_becomes_a_clone_of_one_that_was_further():
     records = [suggested("a", x=1), suggested("b", x=3), started("a", 0.0), started("b", 0.0)]
     records += [result("b", i, float(i), loss=1.0 / i) for i in (1, 2, 3)]
     records += exploited("b", 4.0, resumed=8)
@@ -345,7 +352,7 @@ def test_the_best_trial_is_on_top_of_the_lineage_even_if_it_is_a_clone_since():
     assert plot(told, "lineage").yaxis.major_label_overrides == {0: "b", 1: "a"}
 
 
-def test_objectives_show_who_is_dominated_by_nobody(goals):
+def test_objectives_show_what_is_not_dominated(goals):
     figure = plot(goals, "objectives")
     assert figure.title.text == "Pareto front: 6 of 7 trials are not dominated"
     assert "bad" in columns_of(figure, "trial")
@@ -440,10 +447,10 @@ def test_the_report_says_what_it_leaves_out():
 
 
 def test_a_report_of_nothing_is_a_report():
-    assert "no results yet" in to_html(ExperimentProjection())
+    assert "appears with the first result of a trial" in to_html(ExperimentProjection())
 
 
-def test_a_trial_that_was_ended_early_is_told_from_others():
+def test_a_trial_that_was_ended_early_differs_in_looks():
     stop = action("StopTrial", "a", reason="poor")
     told = projection_of(
         suggested("a"),
@@ -474,7 +481,7 @@ def contrast_with_white(colour):
     return 1.05 / (0.05 + float(np.dot(linear, (0.2126, 0.7152, 0.0722))))
 
 
-def test_the_best_stand_out_from_the_ground_and_nobody_is_lost_in_it():
+def test_the_best_stand_out_from_the_ground_and_none_is_lost_in_it():
     assert contrast_with_white(SCALE[-1]) > 10
     assert min(map(contrast_with_white, SCALE)) > 1.3
     assert min(map(contrast_with_white, ORDER)) > 2
@@ -490,7 +497,7 @@ def test_axes_say_round_values_and_whole_ones_where_there_are_no_others():
     for i, row in enumerate(zip(*values.values(), strict=True)):
         records.append(suggested(f"t{i}", **dict(zip(values, row, strict=True))))
         records.append(result(f"t{i}", 1, 1.0, loss=float(i)))
-    projection = projection_of(*records)
+    projection = projection_of(*records, scales={"rate": "log"})
     found = {one.name: one for one in parameter_axes(projection, projection.trials)}
     assert [*axis_ticks(found["width"]).values()] == ["10", "20", "30", "40", "50", "60"]
     assert [*axis_ticks(found["rate"]).values()] == ["1e-5", "0.0001", "0.001", "0.01", "0.1"]

@@ -74,7 +74,7 @@ def test_bars_are_what_trials_hold_and_the_line_what_there_is():
     assert bars(figure, "CPU") == [(10, 20, 3), (20, 30, 4), (30, 40, 1), (40, 40, 0)]
     assert bars(figure, "GPU") == [(10, 20, 0), (20, 30, 1), (30, 40, 1), (40, 40, 0)]
     assert line(figure, "CPU") == [(10, 4), (25, 8), (40, 8)]
-    # (30 + 40 + 10) of (15 * 4 + 15 * 8), and 20 of 30; memory has nobody asked for.
+    # (30 + 40 + 10) of (15 * 4 + 15 * 8), and 20 of 30; no trial requested memory.
     assert titles(figure) == [
         "CPU held by trials: 44% of the capacity on average",
         "GPU held by trials: 67% of the capacity on average",
@@ -90,7 +90,7 @@ def test_the_time_after_the_last_trial_does_not_count():
     assert titles(figure) == before
 
 
-def test_a_scheduler_that_minds_the_cluster_has_told_of_each_worker():
+def test_a_scheduler_that_minds_the_cluster_records_each_worker():
     each = {"tcp://a:1": {"CPU": 2}, "tcp://b:1": {"CPU": 2, "memory": inf}}
     told = {"event": "ClusterChanged", "time": 0.0, "workers": each}
     figure = plot(projection_of(told, *mixed()[1:5]), "resources")
@@ -111,7 +111,7 @@ def test_a_trial_that_is_resized_holds_something_else_from_its_next_stay_on():
     ]
     figure = plot(projection_of(*records), "resources")
     assert bars(figure, "CPU") == [(0, 2, 1), (2, 3, 0), (3, 5, 4), (5, 5, 0)]
-    # Nobody has told what there is.
+    # No record says what there is.
     assert titles(figure) == ["CPU held by trials"]
 
 
@@ -126,13 +126,13 @@ def test_of_very_many_steps_the_means_are_drawn_and_nothing_is_lost():
     assert len({id(one.holds) for one, _ in projection.attempts}) == 1
 
 
-def test_a_journal_of_before_that_was_told_has_a_figure_that_says_so():
+def test_a_journal_without_the_resources_has_a_figure_that_says_so():
     projection = projection_of(suggested("a"), started("a", 0.0), ended("a", 2.0))
     figure = plot(projection, "resources")
     assert figure.center[-1].text == "the journal does not have the resources of the trials"
 
 
-def test_memory_is_told_where_trials_ask_for_it_and_in_units_for_people():
+def test_memory_is_shown_if_trials_ask_for_it_in_units_for_people():
     records = [capacity(0.0, CPU=1.0, memory=2.0**31), wants("a", {"memory": 2**30})]
     figure = plot(projection_of(*records, started("a", 0.0), ended("a", 1.0)), "resources")
     assert bars(figure, "memory")[0] == (0, 1, 1)
@@ -151,9 +151,9 @@ def test_what_is_kept_of_a_cluster_that_changes_for_ever_is_bounded():
     assert sizes[1] < 1.1 * sizes[0]
 
 
-@pytest.mark.parametrize("is_told", [True, False])
-def test_a_viewers_figure_follows_without_being_drawn_anew(is_told):
-    records = [one for one in mixed() if is_told or one["event"] != "CapacityChanged"]
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_viewers_figure_follows_without_a_new_drawing(is_known):
+    records = [one for one in mixed() if is_known or one["event"] != "CapacityChanged"]
     projection = projection_of(*records[:-2])
     first = RenderedFigure(resources_spec(projection))
     projection.extend(records[-2:])

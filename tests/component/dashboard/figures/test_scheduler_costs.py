@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from bokeh.core.validation import check_integrity
 from bokeh.models import ColumnDataSource, Segment
 
 from dasktune.dashboard.figures import what_if
@@ -36,6 +37,11 @@ def test_each_scheduler_has_a_dot_with_both_intervals():
     assert made.height == 300
     # Full training may have cost more than the share of its own median.
     assert made.x_range.end > 1.1
+
+
+def test_bokeh_finds_no_error_in_the_figure():
+    # It would log the error of each figure that it shows.
+    assert check_integrity(what_if(found()).references()).error == []
 
 
 def test_the_models_of_one_forecast_fit_another_one():

@@ -62,7 +62,7 @@ def test_the_table_is_shown_while_others_share_the_cluster() -> None:
 
     # On this clock no figure takes long to make, so it is made again at each change.
     feed = RunningFeed()
-    live = LiveExperiment(ExperimentProjection, feed, clock=lambda: 0.0, find_shares=find)
+    live = LiveExperiment(ExperimentProjection, feed, clock=lambda: 0.0, used=lambda: 0.0, find_shares=find)
     live.poll()
     document = Document()
     viewer = Viewer(live, document)

@@ -9,7 +9,7 @@ from html import escape
 
 import pytest
 from bokeh.document import Document
-from bokeh.models import CustomJS, DataTable, PreText, Tabs, TextInput
+from bokeh.models import Column, CustomJS, DataTable, PreText, Tabs, TextInput
 from projection_kit import (
     PAYLOADS,
     about,
@@ -55,6 +55,12 @@ def seen(html):
     """Return what a reader sees, with what the page shows once nothing is heard in brackets."""
     html = re.sub(r'<span class="dt-lost">((?:<span[^>]*>[^<]*</span>|[^<])*)</span>', r"[\1]", html)
     return " ".join(re.sub(r"<[^>]*>", " ", html).split())
+
+
+def test_the_content_of_the_report_is_its_main_landmark():
+    # Screen readers jump to it.
+    page = to_html(projection_of(suggested("a", x=1)))
+    assert re.findall("</?main>", page[page.index("<body") :]) == ["<main>", "</main>"]
 
 
 # The table's parameters
@@ -255,7 +261,7 @@ def test_of_checkpoints_the_newest_are_kept():
     assert paths[-1] not in projection.trials[0].stored_checkpoints
 
 
-def test_the_details_of_the_best_trial_compare_it_with_nobody():
+def test_the_details_of_the_best_trial_compare_it_with_none():
     projection = two_trials()
     text = trial_text(projection, projection.find("a"))
     assert "\nconfiguration\n  lr = 0.1\n" in text
@@ -341,7 +347,7 @@ RED, YELLOW, GREEN, GREY = "#CF222E", "#FFD33D", "#2DA44E", "#57606A"
 
 
 @pytest.mark.parametrize(
-    ("state", "colour", "goes_on"),
+    ("state", "colour", "is_live"),
     [
         ("driver is running", GREEN, True),
         ("driver is running, no new records for 2 min", YELLOW, True),
@@ -352,17 +358,17 @@ RED, YELLOW, GREEN, GREY = "#CF222E", "#FFD33D", "#2DA44E", "#57606A"
         ("the journal cannot be read: no", RED, False),
     ],
 )
-def test_a_chip_says_how_it_is_with_the_driver(state, colour, goes_on):
+def test_a_chip_says_the_driver_s_status(state, colour, is_live):
     html = header_html(half_done(), state)
     chip = html[: html.index(state)].rpartition("<span")[2]
     assert f"background:{colour};" in chip
     text = seen(html)
-    # Where nothing goes on, nothing is said to run, and no time is left.
-    assert ("1 running" in text) == goes_on
-    assert ("left" in text) == goes_on
-    assert ("1 was running" in text.replace("[1 was running]", "")) != goes_on
+    # Unless the run is live, nothing is said to run, and no time is left.
+    assert ("1 running" in text) == is_live
+    assert ("left" in text) == is_live
+    assert ("1 was running" in text.replace("[1 was running]", "")) != is_live
     # A page whose server is gone says so, unless nothing was to be expected any more.
-    assert ("[driver is lost" in " ".join(text.replace("[ ", "[").split())) == goes_on
+    assert ("[driver is lost" in " ".join(text.replace("[ ", "[").split())) == is_live
 
 
 def test_what_is_said_of_other_states_has_no_chip():
@@ -404,8 +410,10 @@ def test_pages_of_a_server_show_what_there_is_of_each_goal_and_of_a_trial():
         "shares",
     ]
     document = Document()
-    Viewer(live, document)
+    viewer = Viewer(live, document)
     cards = document.select_one({"type": Tabs}).tabs[0].child.children
+    for _ in cards:
+        viewer.update()
     # No other experiment is known to share the cluster.
     assert [card.visible for card in cards] == [True, True, True, True, False]
     titles = [card.children[0].title.text.split(":")[0] for card in cards if card.visible]
@@ -413,6 +421,19 @@ def test_pages_of_a_server_show_what_there_is_of_each_goal_and_of_a_trial():
     detail = trial_section(live, [1]).make()
     curves = detail.children[1].children
     assert [one.yaxis[0].axis_label for one in curves] == ["loss", "size"]
+
+
+def test_the_columns_of_ranks_scroll_in_the_whole_width_instead_of_breaking():
+    ranks = [["tcp://h1:1", ["0"]], ["tcp://h2:1", ["0"]]]
+    begins = about("TrialStarted", "a", 0.5, status="RUNNING", worker="tcp://h1:1", ranks=ranks)
+    projection = projection_of(suggested("a"), begins, result("a", 1, 2.0, loss=1.0))
+    live = LiveExperiment(lambda: projection, Feed())
+    live.poll()
+    for root in (trial_section(live, [0]).make(), trial_table(projection)):
+        text = root.select_one({"name": "detail"})
+        [around] = [one for one in root.select({"type": Column}) if text in one.children]
+        assert len(around.children) == 2
+        assert any("overflow-x: auto" in sheet.css for sheet in text.stylesheets)
 
 
 def test_several_trials_stand_side_by_side_with_their_differences_first():
@@ -605,7 +626,7 @@ def test_the_page_in_dask_s_dashboard_calls_its_pages_as_the_driver_s_own_ones()
     assert [title for title in own if title in other] == other
 
 
-def test_a_driver_in_this_process_that_says_nothing_is_told(tmp_path):
+def test_a_driver_in_this_process_that_is_silent_is_shown(tmp_path):
     store = ExperimentStore(Storage(tmp_path / "exp"))
     store.create({"name": "exp"})
     store.begin()

@@ -34,7 +34,7 @@ def feed():
 @pytest.fixture
 def live(feed):
     ticks = iter(range(0, 10**9, 1_000))
-    # So much later each time that every figure is made anew.
+    # So much later each time that every figure is made again.
     new = lambda: ExperimentProjection(name="exp", metric="loss", mode="min", total=40)  # noqa: E731
     return LiveExperiment(new, feed, clock=lambda: float(next(ticks)))
 
@@ -88,7 +88,7 @@ def test_nothing_new_is_nothing_to_tell(live, feed):
     assert broadcast.update() is None
 
 
-def test_the_page_is_told_as_a_whole_again_when_its_changes_have_grown_larger(live, feed):
+def test_the_page_is_sent_as_a_whole_again_when_its_changes_have_grown_larger(live, feed):
     broadcast = Broadcast(live)
     feed.records = [suggested("a", x=0.5), started("a", 1.0)]
     take(live)

@@ -105,12 +105,12 @@ def test_no_socket_is_opened_without_the_cookie_or_from_another_page(server):
     assert connects(server, "http://evil.example", cookie) == 403
 
 
-def test_a_session_is_given_to_nobody_without_the_token(server):
+def test_a_session_is_not_given_without_the_token(server):
     with pytest.raises(OSError, match=r".+"):
         pull_session(url=server.link.partition("?")[0])
 
 
-def test_where_nothing_can_be_done_and_nobody_else_comes_no_token_is_needed():
+def test_a_page_without_buttons_for_this_machine_needs_no_token():
     live = LiveExperiment(ExperimentProjection, RecordFeed())
     server = WebServer(SingleExperiment(live))
     try:
@@ -132,7 +132,7 @@ def test_where_other_machines_can_reach_it_a_token_is_needed():
 
 
 @pytest.mark.parametrize("loud", [True, False])
-def test_the_link_with_the_token_is_told_to_the_user_and_nowhere_else(loud, tmp_path, caplog, capsys):
+def test_the_link_with_the_token_is_shown_to_the_user_and_no_log(loud, tmp_path, caplog, capsys):
     caplog.set_level(logging.DEBUG)
     with serve_dashboard(
         True,

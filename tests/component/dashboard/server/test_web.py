@@ -13,6 +13,7 @@ from itertools import count
 import pytest
 from bokeh.document import Document
 from bokeh.models import DataTable, Div, Plot, Tabs
+from bokeh.server.callbacks import NextTickCallback, PeriodicCallback
 from projection_kit import (
     PAYLOADS,
     RecordFeed,
@@ -33,12 +34,14 @@ from dasktune.dashboard.figures.comparison import comparison
 from dasktune.dashboard.figures.figure_spec import empty_spec
 from dasktune.dashboard.labels import value_label
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.dashboard.server import web
 from dasktune.dashboard.server.experiment_source import ExperimentFolder, SingleExperiment
 from dasktune.dashboard.server.feed import DriverFeed, JournalFeed
 from dasktune.dashboard.server.listing.comparison_viewer import ComparisonViewer, comparison_html
 from dasktune.dashboard.server.listing.list_viewer import ListViewer
 from dasktune.dashboard.server.listing.metric_select import MetricSelect
 from dasktune.dashboard.server.live_experiment import LiveExperiment
+from dasktune.dashboard.server.pages import experiment_pages
 from dasktune.dashboard.server.request_gate import CONTENT_SECURITY_POLICY
 from dasktune.dashboard.server.viewer import PLACEHOLDER, Viewer
 from dasktune.dashboard.server.web import WebServer, _chosen_metric
@@ -77,7 +80,7 @@ def place(request, tmp_path):
     return tmp_path / "exp" if request.param == "disk" else f"memory://follow-{tmp_path.name}"
 
 
-def test_a_journal_is_followed_as_it_grows_and_each_record_is_told_once(place):
+def test_a_journal_is_followed_as_it_grows_and_each_record_comes_once(place):
     storage = Storage(place)
     store = ExperimentStore(storage)
     store.create({"name": "exp"})
@@ -98,7 +101,7 @@ def test_a_journal_is_followed_as_it_grows_and_each_record_is_told_once(place):
     assert follower.end == JournalReader(storage).end or list(JournalReader(storage)) == records
 
 
-def test_a_driver_that_goes_on_is_followed_and_one_that_was_given_up_is_forgotten(place):
+def test_a_driver_that_resumes_is_followed_and_one_that_was_cut_is_forgotten(place):
     storage = Storage(place)
     first = ExperimentStore(storage)
     first.create({"name": "exp"})
@@ -112,19 +115,19 @@ def test_a_driver_that_goes_on_is_followed_and_one_that_was_given_up_is_forgotte
     second.begin(after=end)
     second.append({"event": "TimePassed", "time": 2.0})
     second.commit(force=True)
-    anew, records = follower.poll()
-    assert (anew, [one["time"] for one in records]) == (False, [2.0])
+    again, records = follower.poll()
+    assert (again, [one["time"] for one in records]) == (False, [2.0])
     # A repair drops what the second wrote.
     third = JournalWriter(storage, 3, after=end, cuts=True)
     third.append({"event": "TimePassed", "time": 3.0})
     third.commit(force=True)
-    anew, records = follower.poll()
-    assert (anew, [one["time"] for one in records]) == (True, [1.0, 3.0])
+    again, records = follower.poll()
+    assert (again, [one["time"] for one in records]) == (True, [1.0, 3.0])
     for store in (first, second, third):
         store.close()
 
 
-def test_a_torn_last_line_is_told_when_it_is_whole(tmp_path):
+def test_a_torn_last_line_comes_when_it_is_whole(tmp_path):
     store = new_store(tmp_path / "exp")
     store.begin()
     store.close()
@@ -164,7 +167,7 @@ def test_a_driver_s_own_dashboard_follows_its_journal_and_knows_its_time(tmp_pat
     assert live.state == "driver has ended"
 
 
-def test_who_looks_at_something_old_is_told_how_old():
+def test_a_page_of_something_old_says_how_old():
     feed = RecordFeed(asha_journal)
     ticks = count(step=0.5)
     live = LiveExperiment(
@@ -185,7 +188,7 @@ def test_the_state_says_how_long_a_journal_has_been_silent(tmp_path):
     feed = JournalFeed(JournalFollower(Storage(tmp_path / "exp")), clock=lambda: now[0])
     live = LiveExperiment(ExperimentProjection, feed)
     taken(live)
-    assert live.state == "waiting for records"
+    assert live.state == "waiting for the first record of the driver"
     store.append({"event": "TimePassed", "time": 1.0})
     store.commit(force=True)
     taken(live)
@@ -200,7 +203,7 @@ def test_the_state_says_how_long_a_journal_has_been_silent(tmp_path):
     store.close()
 
 
-def test_a_driver_that_died_is_told_from_one_that_has_nothing_to_say(tmp_path):
+def test_a_driver_that_died_differs_from_one_that_is_silent(tmp_path):
     store = new_store(tmp_path / "exp")
     store.begin()
     now, signs = [0.0], []
@@ -286,7 +289,7 @@ def test_slow_figures_are_drawn_in_threads_and_never_two_in_one_moment():
     number = [one.title for one in tabs.tabs].index("Parameters")
     cards = tabs.tabs[number].child.children
     tabs.active = number
-    # Nobody waits for them.
+    # The page does not wait for them.
     assert all(one.children[0].name == PLACEHOLDER or one.children[0].select(Plot) for one in cards)
     until, drawn = time.monotonic() + 120, 0
     while drawn < len(cards):
@@ -297,24 +300,103 @@ def test_slow_figures_are_drawn_in_threads_and_never_two_in_one_moment():
     assert not viewer.needs_update
 
 
-def test_a_slow_figure_that_fails_is_logged_and_made_again(caplog):
+def is_undrawn(card):
+    return card.children[0].name == PLACEHOLDER
+
+
+def test_slow_figures_appear_from_the_top_of_the_page_and_their_importances_are_computed_after_them():
     live = LiveExperiment(lambda: ExperimentProjection(metric="loss", mode="min"), RecordFeed(asha_journal))
     taken(live)
-    outcomes = iter([RuntimeError("no"), None])
+    undrawn = []
+
+    class Ranking:
+        generation = 0
+
+        def request(self):
+            return None
+
+        def start_requested(self, projection):
+            assert projection is live.projection
+            undrawn.append([place for place, card in enumerate(cards) if is_undrawn(card)])
+
+    document = Document()
+    viewer = Viewer(live, document)
+    tabs = document.select_one({"type": Tabs})
+    number = [one.title for one in tabs.tabs].index("Parameters")
+    cards = tabs.tabs[number].child.children
+    live.ranking = Ranking()
+    tabs.active = number
+    until, order = time.monotonic() + 120, []
+    while not undrawn:
+        assert time.monotonic() < until
+        viewer.update()
+        order += [place for place, card in enumerate(cards) if not is_undrawn(card) and place not in order]
+    assert order == [0, 1, 2, 3]
+    assert undrawn[0] == []
+
+
+def test_a_figure_of_the_visible_page_does_not_wait_for_the_other_figures_of_a_page_that_was_left():
+    live, made = LiveExperiment(ExperimentProjection, RecordFeed()), []
+
+    def request(*names):
+        with live.lock:
+            return [
+                live.render_in_thread(name, lambda name=name: made.append(name) or empty_spec(name))
+                for name in names
+            ]
+
+    assert request("left 0", "left 1", "left 2") == [None] * 3
+    until = time.monotonic() + 120
+    while request("visible") == [None]:
+        assert time.monotonic() < until
+    assert made == ["left 0", "visible"]
+
+
+def test_the_first_figure_of_a_page_is_sent_before_the_next_one_is_drawn():
+    live = LiveExperiment(lambda: ExperimentProjection(metric="loss", mode="min"), RecordFeed(asha_journal))
+    taken(live)
+    document = Document()
+    viewer = Viewer(live, document)
+    cards = [one for one in document.select_one({"type": Tabs}).tabs[0].child.children if one.visible]
+    assert [is_undrawn(card) for card in cards] == [False, True]
+    # The server calls this once it has sent the first figure.
+    [later] = [one for one in document.session_callbacks if isinstance(one, NextTickCallback)]
+    later.callback()
+    assert not any(map(is_undrawn, cards))
+    assert not viewer.needs_update
+
+
+def test_a_slow_figure_that_fails_is_logged_and_made_again_after_a_while(caplog):
+    now, calls = [0.0], []
+    live = LiveExperiment(
+        lambda: ExperimentProjection(metric="loss", mode="min"),
+        RecordFeed(asha_journal),
+        clock=lambda: now[0],
+    )
+    taken(live)
 
     def make():
-        error = next(outcomes)
-        if error is not None:
-            raise error
+        calls.append(now[0])
+        if len(calls) == 1:
+            raise RuntimeError("no")
         return empty_spec("title")
 
     until = time.monotonic() + 120
+    assert live.render_in_thread("one", make) is None
+    while "could not be rendered" not in caplog.text:
+        assert time.monotonic() < until
+    # A page that waits for its figure asks ten times a second.
+    for _ in range(100):
+        live.render_in_thread("one", make)
+        time.sleep(0.0001)
+    assert len(calls) == 1
+    now[0] += 6.0
     while live.render_in_thread("one", make) is None:
         assert time.monotonic() < until
-    assert "could not be rendered" in caplog.text
+    assert calls[:2] == [0.0, 6.0]
 
 
-def test_a_page_that_nobody_sees_is_not_brought_up_to_date_until_it_is_seen_again():
+def test_a_page_that_is_not_seen_is_not_updated_until_it_is_seen_again():
     records = asha_journal()
     live = LiveExperiment(
         lambda: ExperimentProjection(metric="loss", mode="min"), RecordFeed(lambda: records[:90])
@@ -323,7 +405,7 @@ def test_a_page_that_nobody_sees_is_not_brought_up_to_date_until_it_is_seen_agai
     document = Document()
     viewer = Viewer(live, document)
     [header] = [one for one in document.select({"type": Div}) if "results" in one.text]
-    [periodic] = document.session_callbacks
+    [periodic] = [one for one in document.session_callbacks if isinstance(one, PeriodicCallback)]
     before = header.text
     header.tags = ["hidden"]
     live.projection.extend(records[90:])
@@ -334,7 +416,7 @@ def test_a_page_that_nobody_sees_is_not_brought_up_to_date_until_it_is_seen_agai
     assert header.text != before
 
 
-def test_a_damaged_journal_is_told_and_does_not_end_the_server(tmp_path):
+def test_a_damaged_journal_is_shown_and_does_not_end_it(tmp_path):
     store = new_store(tmp_path / "exp")
     store.begin()
     store.close()
@@ -349,11 +431,12 @@ def test_a_damaged_journal_is_told_and_does_not_end_the_server(tmp_path):
 
 def test_one_draft_serves_all_until_something_happens():
     records = asha_journal()
-    now = [0.0]
+    now, used = [0.0], [0.0]
     live = LiveExperiment(
         lambda: ExperimentProjection(metric="loss", mode="min"),
         RecordFeed(lambda: records[:90]),
         clock=lambda: now[0],
+        used=lambda: used[0],
     )
     taken(live)
     made = []
@@ -361,16 +444,19 @@ def test_one_draft_serves_all_until_something_happens():
     def make():
         from bokeh.models import Div
 
-        now[0] += 1.0
+        # The machine is busy: only a part of the time is that of this thread.
+        now[0] += 20.0
+        used[0] += 1.0
         made.append(Div())
         return made[-1]
 
     assert live.render("a", make) is live.render("a", make)
     live.projection.add(records[90])
-    # It took a second to make, so that the next one has to wait.
+    # It took a second of a processor, so the next one has to wait for 50 seconds.
+    now[0] += 49.0
     live.render("a", make)
     assert len(made) == 1
-    now[0] += 30.0
+    now[0] += 2.0
     live.render("a", make)
     assert len(made) == 2
 
@@ -403,6 +489,17 @@ def test_the_page_says_what_a_browser_may_do_with_it(server):
         assert "Access-Control-Allow-Origin" not in answer.headers
         page = answer.read().decode()
     assert not any(evil in page for evil in PAYLOADS if "<" in evil)
+
+
+def test_the_end_of_a_server_draws_nothing_for_a_page_that_no_browser_shows():
+    live = LiveExperiment(
+        lambda: ExperimentProjection(metric="loss", mode="min", name="demo"),
+        RecordFeed(hostile_records),
+    )
+    with closing(WebServer(SingleExperiment(live))) as server:
+        urllib.request.urlopen(server.url, timeout=60).close()
+        assert live.viewers == 1
+    assert not live.is_closing
 
 
 def connect(server, origin):
@@ -643,6 +740,88 @@ def test_a_wedged_server_does_not_keep_a_run_from_ending(wedged):
     finally:
         free.set()
         server.wait()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_server_ends_although_a_viewer_leaves_or_the_last_records_cannot_be_read(
+    monkeypatch, caplog, fails
+):
+    documents = []
+
+    class SeenViewer(Viewer):
+        def __init__(self, live, document, *arguments, **more):
+            super().__init__(live, document, *arguments, **more)
+            documents.append(document)
+
+    class LastFeed(RecordFeed):
+        is_last = False
+
+        def poll(self):
+            if self.is_last:
+                for leave in tuple(documents[0].session_destroyed_callbacks):
+                    leave(None)
+                if fails:
+                    raise ZeroDivisionError
+            return super().poll()
+
+    monkeypatch.setattr(web, "Viewer", SeenViewer)
+    feed = LastFeed(asha_journal)
+    server = WebServer(SingleExperiment(LiveExperiment(ExperimentProjection, feed)))
+    urllib.request.urlopen(server.url, timeout=60).close()
+    assert documents
+    feed.is_last = True
+    server.close()
+    assert not is_serving(server)
+    messages = [record.getMessage() for record in caplog.records]
+    assert ("the last records of an experiment could not be read" in messages) <= fails
+    assert "the dashboard could not show the last state of its experiments" not in messages
+
+
+def test_pages_are_followed_again_after_an_error_of_the_server(caplog):
+    polled = threading.Event()
+
+    class SeenFeed(RecordFeed):
+        def poll(self):
+            polled.set()
+            return super().poll()
+
+    class FailingSource(SingleExperiment):
+        has_failed = False
+
+        def opened(self):
+            if not self.has_failed:
+                self.has_failed = True
+                raise ZeroDivisionError
+            return super().opened()
+
+    server = WebServer(FailingSource(LiveExperiment(ExperimentProjection, SeenFeed())))
+    try:
+        assert polled.wait(20)
+    finally:
+        server.close()
+    assert "the dashboard could not update its pages" in caplog.text
+
+
+def test_a_section_that_fails_leaves_the_others_of_its_page_up_to_date(monkeypatch, caplog):
+    live = LiveExperiment(lambda: ExperimentProjection(metric="loss", mode="min"), RecordFeed(asha_journal))
+    taken(live)
+    first = experiment_pages(live)[0].sections[0].name
+    for way in ("render", "render_in_thread"):
+        render = getattr(live, way)
+
+        def fail(name, make, render=render, **more):
+            return 1 / 0 if name == first else render(name, make, **more)
+
+        monkeypatch.setattr(live, way, fail)
+    document = Document()
+    viewer = Viewer(live, document)
+    cards = document.select_one({"type": Tabs}).tabs[0].child.children
+    until = time.monotonic() + 60
+    while cards[1].children[0].name == PLACEHOLDER:
+        assert time.monotonic() < until
+        viewer.update()
+    assert cards[0].children[0].name == PLACEHOLDER
+    assert f"the section {first!r} of a page could not be updated" in caplog.text
 
 
 def test_an_error_of_the_page_is_not_found_elsewhere(server):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -178,7 +179,9 @@ def wait_for_ever(config: dict[str, Any]) -> None:
         part = Path(config["place"], "part")
         part.write_text(str(child))
         part.rename(Path(config["place"], "child"))
-    signal.pause()
+    while True:
+        # A signal that has a handler ends a pause, and the function must not return then.
+        signal.pause()
 
 
 def test_a_killed_rank_is_reaped_with_what_it_has_forked(servers: ForkServers, tmp_path: Path) -> None:
@@ -218,6 +221,89 @@ def test_ranks_die_with_their_server_and_the_next_trial_gets_a_new_one(
     ended(start(second, tmp_path, print))
 
 
+#: A module that starts a process when it is imported.
+STARTS = """
+import pathlib, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+path = pathlib.Path(__file__).with_name("started")
+path.write_text(str(child.pid))
+"""
+
+
+@pytest.mark.parametrize("how", ["closed", "killed"])
+def test_what_a_module_has_started_ends_with_the_server(
+    servers: ForkServers, write: Write, tmp_path: Path, how: str
+) -> None:
+    server = ready(servers, write("starting_module", STARTS))
+    child = int((tmp_path / "started").read_text())
+    # It does not belong to a rank.
+    ended(start(server, tmp_path, print))
+    assert _lives(child)
+    if how == "closed":
+        servers.close()
+    else:
+        os.kill(server.pid, signal.SIGKILL)
+    _until(lambda: not _lives(child))
+    assert not server.is_usable
+
+
+#: A worker that opens a fork server, and waits.
+WORKER = """
+import os, signal, sys
+from dasktune.isolation.ranks.fork_server import ForkServers
+server = ForkServers().acquire(os.environ, ["starting_module"])
+assert server.wait_until_ready(lambda: True) is not None
+print(server.pid, flush=True)
+signal.pause()
+"""
+
+
+def test_what_a_module_has_started_ends_with_the_worker(write: Write, tmp_path: Path) -> None:
+    write("starting_module", STARTS)
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    with subprocess.Popen(
+        [sys.executable, "-c", WORKER], env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE
+    ) as worker:
+        assert worker.stdout is not None
+        server = int(worker.stdout.readline())
+        child = int((tmp_path / "started").read_text())
+        assert _lives(child)
+        worker.kill()
+    _until(lambda: not _lives(server) and not _lives(child))
+
+
+def import_late(config: dict[str, Any]) -> None:
+    import late_module  # type: ignore[import-not-found]
+
+    Path(config["place"], "seen").write_text(late_module.__file__)
+
+
+def test_a_rank_imports_from_a_directory_that_is_younger_than_its_server(
+    servers: ForkServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "late"
+    # First in the path, so the server looks for its own modules there.
+    monkeypatch.syspath_prepend(str(place))
+    server = ready(servers, "json")
+    place.mkdir()
+    (place / "late_module.py").touch()
+    ended(start(server, tmp_path, import_late))
+    assert (tmp_path / "seen").read_text() == str(place / "late_module.py")
+
+
+IGNORES = "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)"
+
+
+def test_a_server_whose_children_the_system_reaps_lives_on(
+    servers: ForkServers, write: Write, tmp_path: Path
+) -> None:
+    # Also a worker may have inherited that, and its fork server from it.
+    server = ready(servers, write("ignoring_module", IGNORES))
+    for rank in range(2):
+        ended(start(server, tmp_path, print, rank))
+    assert server.is_usable
+
+
 def exit_early(config: dict[str, Any]) -> None:
     os._exit(7)
 
@@ -247,16 +333,24 @@ THREAD = (
 )
 
 
+@pytest.mark.parametrize("modules", [["threaded_module"], []], ids=["preload", "start"])
 def test_a_process_with_threads_does_not_fork_and_is_not_started_again(
-    servers: ForkServers, write: Write, caplog: pytest.LogCaptureFixture
+    servers: ForkServers,
+    write: Write,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    modules: list[str],
 ) -> None:
-    server = servers.acquire(environment(), [write("threaded_module", THREAD)])
+    # Python itself imports `sitecustomize`, with which profilers start.
+    write(modules[0] if modules else "sitecustomize", THREAD)
+    given = environment(PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    server = servers.acquire(given, modules)
     preloaded = server.wait_until_ready(lambda: True)
     assert preloaded is not None
-    assert "starts threads (watch)" in preloaded.refusal
-    assert "ranks start without preloaded modules" in caplog.text
+    assert "has threads (watch)" in preloaded.refusal
+    assert f"ranks start as fresh interpreters: {preloaded.refusal}" in caplog.text
     _until(lambda: not _lives(server.pid))
-    assert servers.acquire(environment(), ["threaded_module"]) is server
+    assert servers.acquire(given, modules) is server
 
 
 def test_a_process_that_has_a_device_open_does_not_fork(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,13 +358,18 @@ def test_a_process_that_has_a_device_open_does_not_fork(monkeypatch: pytest.Monk
     monkeypatch.setattr(fork_server_process, "_GPU_DEVICES", "/dev/zero")
     assert fork_server_process._refusal() == ""
     with open("/dev/zero", "rb"):
-        assert "opens a GPU" in fork_server_process._refusal()
+        assert "has opened a GPU" in fork_server_process._refusal()
 
 
 def test_a_server_whose_trial_is_killed_is_not_waited_for(servers: ForkServers, write: Write) -> None:
     server = servers.acquire(environment(), [write("endless_module", "import signal\nsignal.pause()")])
     looks = iter([True, True, False])
     assert server.wait_until_ready(lambda: next(looks)) is None
+    # Another trial waits for the same one, but none begins to wait for one that all have left.
+    assert servers.acquire(environment(), ["endless_module"]) is server
+    for _ in range(2):
+        servers.release(server)
+    assert servers.acquire(environment(), ["endless_module"]) is not server
     servers.close()
     assert not _lives(server.pid)
     with pytest.raises(OSError, match="has ended on this worker"):
@@ -279,7 +378,7 @@ def test_a_server_whose_trial_is_killed_is_not_waited_for(servers: ForkServers, 
 
 def test_a_server_that_dies_while_it_imports_is_noticed(servers: ForkServers, write: Write) -> None:
     module = write("deadly_module", "import os\nos.kill(os.getpid(), 9)")
-    with pytest.raises(ForkServerLost, match="modules of preload has ended with status -9"):
+    with pytest.raises(ForkServerLost, match="that forks the ranks has ended with status -9"):
         servers.acquire(environment(), [module]).wait_until_ready(lambda: True)
 
 

@@ -105,7 +105,7 @@ def test_the_order_of_results_does_not_matter():
     assert one.suggest("next") == other.suggest("next")
 
 
-def test_a_restored_searcher_goes_on_as_the_saved_one():
+def test_a_restored_searcher_suggests_like_the_saved():
     whole, cut = made(), made()
     for searcher in (whole, cut):
         suggested(searcher, 5, lambda config: config["y"])
@@ -223,7 +223,7 @@ def test_what_is_learnt_is_logged(caplog):
         made([pairs()])
     assert [record.getMessage() for record in caplog.records] == [
         "learning from 60 full trials of 2 experiments; trials left out: 1",
-        "learning from 30 full trials of 1 experiments; trials left out: 0",
+        "learning from 30 full trials of 1 experiment",
     ]
 
 

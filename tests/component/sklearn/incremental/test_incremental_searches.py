@@ -53,7 +53,7 @@ RECORD = {
 
 
 class Constant(BaseEstimator):
-    """Scores what it is told to, from its first call."""
+    """Scores its parameter `value`, from its first call."""
 
     def __init__(self, value=0.0):
         self.value = value
@@ -382,7 +382,7 @@ def test_without_targets_models_are_trained_and_scored_on_samples_only():
 
 
 @pytest.mark.parametrize("fails", ["late", "scored"])
-def test_a_model_that_fails_is_the_worst_and_the_others_go_on(fails):
+def test_a_model_that_fails_is_the_worst_and_others_train(fails):
     space = {"value": [0.5], "fails": ["", fails]}
     search = IncrementalSearchCV(Failing(), space, n_initial_parameters="grid", max_iter=3)
     with pytest.warns(FitFailedWarning, match="1 fits failed out of a total of 2") as told:
@@ -404,7 +404,7 @@ class Unsaved(Constant):
 
 
 @pytest.mark.parametrize("kind", [IncrementalSearchCV, SuccessiveHalvingSearchCV])
-def test_a_model_that_cannot_be_saved_fails_and_the_others_go_on(kind):
+def test_a_model_that_cannot_be_saved_fails_and_others_train(kind):
     params = {"max_iter": 3}
     if kind is SuccessiveHalvingSearchCV:
         params = {"n_initial_iter": 2, "aggressiveness": 2}
@@ -434,7 +434,7 @@ def test_if_all_models_fail_there_is_no_result():
 
 
 @pytest.mark.parametrize("kind", [SuccessiveHalvingSearchCV, HyperbandSearchCV])
-def test_if_the_last_ones_fail_the_best_of_those_that_were_given_up_is_found(kind):
+def test_if_the_last_ones_fail_the_best_of_those_that_were_stopped_is_found(kind):
     class Tired(Linear):
         def partial_fit(self, X, y=None):
             super().partial_fit(X, y)
@@ -574,7 +574,7 @@ def test_fit_async_gives_the_same():
     assert asyncio.run(search.fit_async(*samples())).best_score_ == 1
 
 
-# What goes on
+# What resumes
 
 
 class Interruptible(Constant):
@@ -607,7 +607,7 @@ def kept(tmp_path, **options):
 
 
 @pytest.mark.parametrize("after", [2, 25, 60])
-def test_a_search_that_was_interrupted_goes_on_by_the_same_fit(tmp_path, after):
+def test_a_search_that_was_interrupted_resumes_by_the_same_fit(tmp_path, after):
     X = np.zeros((20, 2))
     Interruptible.left, Interruptible.calls = -1, []
     whole = HyperbandSearchCV(
@@ -623,7 +623,7 @@ def test_a_search_that_was_interrupted_goes_on_by_the_same_fit(tmp_path, after):
     assert found.best_estimator_.calls_ == found.n_iter_
     for key in ("params", "partial_fit_calls", "test_score", "model_id"):
         np.testing.assert_array_equal(found.cv_results_[key], whole.cv_results_[key])
-    # A model that was on its way begins again where it was scored last, and nobody else does.
+    # A model that was on its way begins again where it was scored last, and no other one does.
     again = len(Interruptible.calls) - whole.metadata_["partial_fit_calls"]
     assert 0 <= again <= 9
     with pytest.raises(ConfigError, match="X must be the same as when the search began"):
@@ -632,7 +632,7 @@ def test_a_search_that_was_interrupted_goes_on_by_the_same_fit(tmp_path, after):
         kept(tmp_path, patience=True).fit(X)
 
 
-def test_to_go_on_a_search_needs_a_place_and_a_seed():
+def test_to_resume_a_search_needs_place_and_seed():
     with pytest.raises(ConfigError, match="integer random_state must be given with resume=True"):
         HyperbandSearchCV(Constant(), {}, resume=True).fit(np.zeros((20, 2)))
 

@@ -18,7 +18,7 @@ from dasktune.sklearn import HyperbandSearchCV, IncrementalSearchCV
 
 
 class Constant(BaseEstimator):
-    """Scores what it is told to, from its first call."""
+    """Scores its parameter `value`, from its first call."""
 
     def __init__(self, value=0.0):
         self.value = value

@@ -20,7 +20,7 @@ X, y = load_iris(return_X_y=True)
 
 
 class Slow(ClassifierMixin, BaseEstimator):
-    """Takes as many seconds for a fit as it is told, on a clock of its own."""
+    """Takes as many seconds for a fit as its parameter says, on a clock of its own."""
 
     now: ClassVar[float] = 0.0
 

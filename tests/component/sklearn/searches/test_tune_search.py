@@ -55,7 +55,7 @@ def search(estimator=None, space=None, **options):
 
 
 class Counter(ClassifierMixin, BaseEstimator):
-    """Counts its calls; its score is what it is told to be, times the calls."""
+    """Counts its calls; its score is its parameter `gain`, times the calls."""
 
     calls: ClassVar[list] = []
 
@@ -344,7 +344,7 @@ def test_population_based_training_changes_parameters_on_the_way():
 
 
 class Fixed(ClassifierMixin, BaseEstimator):
-    """Scores what it is told to."""
+    """Scores its parameter `gain`."""
 
     def __init__(self, gain=1.0):
         self.gain = gain
@@ -567,7 +567,7 @@ def test_a_pickle_leaves_out_a_searcher_that_cannot_be_pickled():
 
 
 @pytest.mark.parametrize("search_alg", [None, "random"])
-def test_without_a_number_of_candidates_the_search_goes_on_until_it_is_stopped(search_alg):
+def test_without_a_number_of_candidates_the_search_lasts_until_it_is_stopped(search_alg):
     found = search(n_iter=-1, search_alg=search_alg, stop=MaximumTrialStopper()).fit(X, y)
     assert found.n_trials_ >= 3
     assert np.isfinite(found.cv_results_["mean_test_score"][:2]).all()
@@ -607,7 +607,7 @@ def test_what_cannot_work_is_refused_before_anything_is_fitted(estimator, space,
         search(estimator, space, **options).fit(X, y)
 
 
-def test_a_candidate_that_fails_has_the_error_score_and_the_others_go_on():
+def test_a_candidate_that_fails_has_the_error_score_and_others_train():
     space = [{"gain": [1.0]}, {"gain": [9.0], "fails_at": [2]}]
     with pytest.warns(FitFailedWarning, match="2 fits failed out of a total of 4") as caught:
         found = search(Counter(), space, n_iter=2, max_iters=3, error_score=-1.0, random_state=1).fit(X, y)
@@ -668,7 +668,7 @@ def test_which_parameters_there_are_may_hang_on_a_parameter():
         search(steps, space, n_iter=2).fit(X, y)
 
 
-def test_an_interrupt_interrupts_the_search_and_says_how_to_go_on_if_that_is_possible(caplog, tmp_path):
+def test_an_interrupt_interrupts_the_search_and_says_how_to_resume_if_possible(caplog, tmp_path):
     class Interrupted(Counter):
         def partial_fit(self, X, y, classes=None):
             raise KeyboardInterrupt
@@ -676,7 +676,7 @@ def test_an_interrupt_interrupts_the_search_and_says_how_to_go_on_if_that_is_pos
     with pytest.raises(KeyboardInterrupt):
         search(Interrupted(), {"gain": [1.0]}, n_iter=1, max_iters=2).fit(X, y)
     # What is gone cannot be restored.
-    assert "Go on" not in caplog.text
+    assert "call the same fit()" not in caplog.text
     with pytest.raises(KeyboardInterrupt):
         search(Interrupted(), {"gain": [1.0]}, n_iter=1, max_iters=2, storage_path=tmp_path).fit(X, y)
     assert "Tuner.restore" not in caplog.text
@@ -704,7 +704,7 @@ class Dying(Counter):
         return super().partial_fit(X, y, classes)
 
 
-def test_a_search_whose_driver_died_goes_on_by_the_same_fit(tmp_path):
+def test_a_search_whose_driver_died_resumes_by_the_same_fit(tmp_path):
     Dying.alive = False
     made = search(
         Dying(),
@@ -739,7 +739,7 @@ def test_a_search_whose_driver_died_goes_on_by_the_same_fit(tmp_path):
         clone(made).set_params(resume=False).fit(X, y)
 
 
-def test_the_beginning_of_a_search_that_cannot_go_on_is_told_from_one_that_can(tmp_path):
+def test_a_search_that_never_began_says_that_it_cannot_resume(tmp_path):
     made = search(max_iters=2, storage_path=tmp_path, name="mine")
     made.fit(X, y)
     # What it would be restored from: its driver died before it was written.
@@ -861,7 +861,7 @@ def test_each_step_of_lightgbm_draws_other_samples(seed):
 
 
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm", "catboost"])
-def test_boosters_of_other_libraries_go_on_round_by_round(library):
+def test_boosters_of_other_libraries_add_round_by_round(library):
     model, rounds = booster(library), "iterations" if library == "catboost" else "n_estimators"
     space = {"learning_rate": [0.3]}
     found = search(model, space, n_iter=1, max_iters=3, iters_per_step=2, scoring="neg_log_loss")

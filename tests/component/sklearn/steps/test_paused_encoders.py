@@ -24,7 +24,7 @@ def encoders():
     return [encoder, make_column_transformer((encoder, [0]))]
 
 
-# It is how older versions are told to draw the same folds each time.
+# Older versions need `random_state` to draw the same folds each time.
 @pytest.mark.filterwarnings("ignore:`TargetEncoder:FutureWarning")
 @pytest.mark.parametrize("encoder", encoders())
 def test_a_candidate_that_was_paused_sees_the_targets_no_better_than_before(encoder):

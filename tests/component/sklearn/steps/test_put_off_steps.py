@@ -1,4 +1,4 @@
-"""Steps of `TuneSearchCV` that nobody decides about."""
+"""Steps of `TuneSearchCV` after which nothing is decided."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from sklearn.datasets import load_iris
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.svm import SVC
-from threadpoolctl import threadpool_limits
 
 import dasktune as tune
 from dasktune.schedulers import (
@@ -40,7 +39,7 @@ GAINS = {"gain": list(range(8, 0, -1))}
 
 
 class Counter(ClassifierMixin, BaseEstimator):
-    """Counts what is asked of it; its score is what it is told to be, times its calls."""
+    """Counts what is asked of it; its score is the sum of its gains, one for each call."""
 
     scored: ClassVar[list] = []
 
@@ -66,9 +65,6 @@ class Counter(ClassifierMixin, BaseEstimator):
 @pytest.fixture(autouse=True)
 def _nothing_scored():
     Counter.scored = []
-    # Threads that spin beside other tests take seconds for what takes milliseconds.
-    with threadpool_limits(1):
-        yield
 
 
 def asha(max_t=8):
@@ -142,7 +138,7 @@ def test_boosters_add_the_rounds_of_several_steps_at_once(library, name, more):
     each = search(model, space, checkpoint_frequency=1, **options).fit(X, y)
     assert lazy.budget_ == each.budget_ == "boosting"
     assert max(scored_steps(lazy), key=len) == [1, 2, 4, 8]
-    # They round to single precision where they go on.
+    # They round to single precision where they resume.
     name = "mean_test_score"
     np.testing.assert_allclose(lazy.cv_results_[name], each.cv_results_[name], rtol=1e-3)
 

@@ -132,7 +132,7 @@ def test_estimators_within_are_looked_at_too():
 
 
 @pytest.mark.parametrize("space", [{"C": [0.1, 1.0]}, {"solver": ["liblinear", "lbfgs"]}])
-def test_liblinear_which_begins_anew_each_time_is_fitted_as_a_whole(space):
+def test_liblinear_which_restarts_each_time_is_fitted_as_a_whole(space):
     model = LogisticRegression(solver="liblinear")
     found = search(model, space, max_iters=8).fit(X[TWO], y[TWO])
     assert found.budget_ == "folds"
@@ -305,7 +305,7 @@ def test_a_split_that_fails_counts_for_each_metric_of_a_function():
     with pytest.warns(FitFailedWarning, match="1 fits failed out of a total of 3"):
         found = search(Picky(), {"gain": [3.0]}, refit="b", **options).fit(ROWS, KINDS)
     assert found.cv_results_["mean_test_b"] == [4.0]
-    # What a scheduler is told is what the results say.
+    # A scheduler gets what the results say.
     assert found.results_[0].metrics["mean_test_b"] == 4.0
 
 

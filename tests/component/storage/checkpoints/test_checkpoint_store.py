@@ -319,7 +319,7 @@ def test_the_sweep_takes_only_what_dead_incarnations_left_half_written(
     assert store.remove_stale("unknown", incarnation=9, first_index=9) == []
 
 
-def test_the_sweep_takes_whole_checkpoints_of_which_the_driver_never_heard(
+def test_the_sweep_takes_whole_checkpoints_of_which_the_driver_never_knew(
     store: CheckpointStore, storage: Storage
 ) -> None:
     told = commit(store, index=4, incarnation=1)

@@ -137,7 +137,7 @@ def test_what_could_not_be_removed_is_removed_at_the_end(
     assert caplog.text == ""
 
 
-def test_what_cannot_be_removed_is_told_and_costs_nothing(
+def test_what_cannot_be_removed_is_logged_and_no_error(
     remote: Storage, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(operation: str, path: str) -> None:

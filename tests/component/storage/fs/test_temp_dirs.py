@@ -14,7 +14,7 @@ import pytest
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.fs import temp_dirs
 
-#: Makes a checkpoint, says where, and ends when it is told how.
+#: Makes a checkpoint, says where, and ends in the way that it reads.
 PROCESS = """
 import os, sys
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
@@ -68,7 +68,7 @@ def test_directories_of_one_process_lie_together_and_go_one_by_one(place: Path) 
     assert list(home.iterdir()) == [Path(second.path)]
 
 
-def test_what_a_cleaner_has_taken_is_made_anew(place: Path) -> None:
+def test_what_a_cleaner_has_taken_is_replaced(place: Path) -> None:
     Checkpoint.temporary()
     (home,) = place.iterdir()
     shutil.rmtree(home)
@@ -122,7 +122,7 @@ def test_a_fork_that_ends_leaves_its_parent_s_checkpoints(way: str) -> None:
 
 
 @pytest.mark.parametrize("moment", ["when it is made", "when it is opened"])
-def test_one_that_is_swept_before_it_is_locked_is_given_up(
+def test_one_that_is_swept_before_it_is_locked_is_not_used(
     place: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     others: list[Any] = []

@@ -114,7 +114,7 @@ def test_a_frozen_driver_that_wakes_up_cannot_write_history(storage: Storage) ->
     assert numbers(storage) == [0, 1, 2]
 
 
-def test_an_epoch_that_nobody_read_is_no_history(storage: Storage) -> None:
+def test_an_epoch_that_is_unread_is_no_history(storage: Storage) -> None:
     write(storage, 0)
     reader = JournalReader(storage)
     list(reader)
@@ -171,7 +171,7 @@ def test_an_epoch_outside_of_the_history_may_be_unreadable(remote: Storage) -> N
     assert numbers(remote) == [0, 1]
 
 
-def test_a_store_that_fails_while_reading_ahead_is_told(remote: Storage) -> None:
+def test_a_store_that_fails_while_reading_ahead_raises(remote: Storage) -> None:
     write(remote, 0)
     write(remote, 1)
 
@@ -224,7 +224,7 @@ def test_a_torn_last_line_is_dropped(storage: Storage, cut: int) -> None:
     assert numbers(storage) == [0, 1]
 
 
-def test_a_torn_line_in_the_middle_is_told(storage: Storage) -> None:
+def test_a_torn_line_in_the_middle_raises(storage: Storage) -> None:
     write(storage, 0)
     storage.create(segment_name(1, 1 if storage.is_local else 2), b'{"n":1}\n')
     name = segment_name(1, 0 if storage.is_local else 1)
@@ -234,7 +234,7 @@ def test_a_torn_line_in_the_middle_is_told(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize(("line", "words"), [(b"{broken}", "strict JSON"), (b"3", "is not a record")])
-def test_a_malformed_line_is_told_with_its_place(local: Storage, line: bytes, words: str) -> None:
+def test_a_malformed_line_raises_with_its_place(local: Storage, line: bytes, words: str) -> None:
     write(local, 0, 1, 2)
     name = segment_name(1, 0)
     local.write_bytes(name, local.read_bytes(name).replace(b'{"n":1,"$n":2}', line))
@@ -250,7 +250,7 @@ def test_another_format_is_refused_by_name(storage: Storage) -> None:
         numbers(storage)
 
 
-def test_a_history_that_was_changed_or_lost_is_told(local: Storage) -> None:
+def test_a_history_that_was_changed_or_lost_raises(local: Storage) -> None:
     write(local, 0, 1)
     write(local, 2)
     name = segment_name(1, 0)
@@ -263,7 +263,7 @@ def test_a_history_that_was_changed_or_lost_is_told(local: Storage) -> None:
         numbers(local)
 
 
-def test_a_lost_segment_is_told(local: Storage) -> None:
+def test_a_lost_segment_raises(local: Storage) -> None:
     write(local, 0)
     local.create(segment_name(1, 2), b"")
     with pytest.raises(StorageError, match=r"lacks a segment: \[0, 2\]"):
@@ -281,7 +281,7 @@ def test_a_lost_segment_is_told(local: Storage) -> None:
         (b'"after":{"epoch":1', b'"after":{"epoch":2', "comes after a later epoch"),
     ],
 )
-def test_a_header_that_cannot_be_is_told(local: Storage, old: bytes, new: bytes, words: str) -> None:
+def test_a_header_that_cannot_be_raises(local: Storage, old: bytes, new: bytes, words: str) -> None:
     write(local, 0)
     write(local, 1)
     name = segment_name(2, 0)
@@ -386,7 +386,7 @@ def test_an_object_whose_put_failed_is_tried_again_as_it_was(remote: Storage, ca
     assert numbers(remote) == [0, 1]
 
 
-def test_a_rival_in_the_same_epoch_is_told(remote: Storage) -> None:
+def test_a_rival_in_the_same_epoch_raises(remote: Storage) -> None:
     writer = JournalWriter(remote, 1)
     remote.create(segment_name(1, 1), b'{"n":-1}\n')
     writer.append({"n": 0})
@@ -409,7 +409,7 @@ def change_line(storage: Storage, name: str, number: int, *lines: bytes | None) 
     storage.write_bytes(name, b"".join(content))
 
 
-def test_a_line_that_is_missing_is_told_with_its_place(storage: Storage) -> None:
+def test_a_line_that_is_missing_raises_with_its_place(storage: Storage) -> None:
     write(storage, 0, 1, 2, 3)
     name, first = (segment_name(1, 0), 2) if storage.is_local else (segment_name(1, 1), 1)
     change_line(storage, name, first + 1)
@@ -419,7 +419,7 @@ def test_a_line_that_is_missing_is_told_with_its_place(storage: Storage) -> None
 
 
 @pytest.mark.parametrize("at", [0, 2], ids=["first", "last"])
-def test_a_line_that_stands_twice_is_told_with_its_place(local: Storage, at: int) -> None:
+def test_a_line_that_stands_twice_raises_with_its_place(local: Storage, at: int) -> None:
     write(local, 0, 1, 2)
     change_line(local, segment_name(1, 0), at + 2, None, None)
     with pytest.raises(StorageError, match=f"line {at + 3} of .* it repeats record {at + 1}"):
@@ -470,7 +470,7 @@ def test_an_old_journal_is_read_and_continued(local: Storage) -> None:
     assert b'"journal":"w"' in local.read_bytes(segment_name(2, 0))
 
 
-def test_a_result_that_is_missing_in_an_old_journal_is_told(local: Storage) -> None:
+def test_a_result_that_is_missing_in_an_old_journal_raises(local: Storage) -> None:
     old_journal(local, *map(report, (1, 2, 4)))
     with pytest.raises(
         StorageError, match=r"line 4 of .*: message 4 of start 1 of trial a follows message 2"

@@ -178,7 +178,7 @@ def test_of_many_processes_one_gets_the_lead(tmp_path: Path) -> None:
 # Every kind of storage, in time that is made up
 
 
-def test_the_lead_is_held_and_handed_on(storage: Storage, clock: Clock) -> None:
+def test_the_lead_is_held_and_passed_on(storage: Storage, clock: Clock) -> None:
     with lock_of(storage, clock) as first:
         assert (first.epoch, first.lost) == (1, False)
         with pytest.raises(StorageError, match="another driver"):
@@ -204,7 +204,7 @@ def test_a_lease_says_to_people_who_leads_and_until_when(storage: Storage, clock
     assert json.loads(storage.read_bytes("driver/000001.json"))["released"]
 
 
-def test_it_is_told_whether_a_driver_lives_has_ended_or_is_lost(remote: Storage, clock: Clock) -> None:
+def test_the_status_says_if_a_driver_lives_has_ended_or_is_lost(remote: Storage, clock: Clock) -> None:
     def told(**options: Any) -> LeaderStatus:
         return leader_status(remote, clock=clock, **options)
 
@@ -284,7 +284,7 @@ def test_a_lease_that_is_released_while_it_is_watched_is_taken(storage: Storage,
     assert clock.slept == 1.0
 
 
-def test_who_takes_the_lead_while_it_is_watched_is_watched_anew(storage: Storage, clock: Clock) -> None:
+def test_a_driver_that_leads_while_it_is_watched_is_watched(storage: Storage, clock: Clock) -> None:
     dead = lock_elsewhere(storage, Clock())
     dead.acquire()
     others: list[LeaderLock] = []
@@ -329,9 +329,7 @@ def test_who_finds_the_next_lease_claimed_meanwhile_is_refused(remote: Storage, 
     assert remote.read_bytes("driver/000001.json") == faster
 
 
-def test_a_lease_that_was_locked_and_never_written_holds_nobody_up_for_ever(
-    local: Storage, clock: Clock
-) -> None:
+def test_a_lease_that_was_locked_and_never_written_delays_a_driver_once(local: Storage, clock: Clock) -> None:
     """A process froze between the two."""
     os.makedirs(local.path("driver"))
     with open(local.path("driver", "000001.lock"), "wb") as file:
@@ -527,7 +525,7 @@ def test_a_directory_on_a_disk_that_is_no_longer_the_same_is_lost(
             assert f"was renamed to {aside} while" in lock.loss
 
 
-def test_a_journal_that_goes_on_in_another_file_is_no_loss(local: Storage, clock: Clock) -> None:
+def test_a_journal_that_changes_to_a_new_file_is_no_loss(local: Storage, clock: Clock) -> None:
     with lock_of(local, clock) as lock:
         for number in range(3):
             local.write_bytes(f"journal/000001-{number:06d}.jsonl", b"1\n")
@@ -616,8 +614,18 @@ def test_a_fork_does_not_release_the_lead(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_lease_counts_until_it_was_seen_for_a_ttl(
-    storage: Storage, clock: Clock, content: bytes
+    local: Storage, clock: Clock, content: bytes
 ) -> None:
+    check_damaged_lease(local, clock, content)
+
+
+def test_an_empty_lease_counts_until_it_was_seen_for_a_ttl_on_each_storage(
+    storage: Storage, clock: Clock
+) -> None:
+    check_damaged_lease(storage, clock, b"")
+
+
+def check_damaged_lease(storage: Storage, clock: Clock, content: bytes) -> None:
     storage.write_bytes("driver/000007.json", content)
     with lock_of(storage, clock) as lock:
         assert lock.epoch == 8
@@ -676,7 +684,7 @@ def test_a_lease_that_a_link_replaces_is_not_renewed(local: Storage, clock: Cloc
     assert (tmp_path / "moved").read_bytes() == before
 
 
-def test_old_leases_that_cannot_be_removed_are_in_nobodys_way(
+def test_old_leases_that_cannot_be_removed_do_no_harm(
     remote: Storage, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -718,7 +726,7 @@ def test_a_lease_of_the_future_does_not_hold_for_ever(storage: Storage, clock: C
     assert 5 <= clock.slept < 6
 
 
-def test_a_number_that_cannot_be_followed_is_told(storage: Storage, clock: Clock) -> None:
+def test_a_number_that_cannot_be_followed_raises(storage: Storage, clock: Clock) -> None:
     storage.write_bytes("driver/999999999.json", b"")
     with pytest.raises(StorageError, match=r"driver/999999999.json .* remove it"):
         lock_of(storage, clock).acquire()
@@ -736,7 +744,7 @@ def test_links_and_pipes_are_refused(local: Storage, clock: Clock, tmp_path: Pat
         lock_of(local, clock).acquire()
 
 
-def test_a_directory_in_the_place_of_a_lease_is_told(local: Storage, clock: Clock) -> None:
+def test_a_directory_in_the_place_of_a_lease_raises(local: Storage, clock: Clock) -> None:
     os.makedirs(local.path("driver", "000001.json"))
     with pytest.raises(StorageError, match="cannot read driver in"):
         lock_of(local, clock).acquire()
@@ -767,7 +775,7 @@ def test_a_store_that_fails_costs_a_warning_and_is_tried_again(
     assert "could not release the lead" in caplog.text
 
 
-def test_the_loss_is_told_once(storage: Storage, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_loss_is_reported_once(storage: Storage, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     calls: list[str] = []
 
     def lost() -> None:
@@ -809,9 +817,9 @@ def test_a_lock_may_be_closed_by_what_its_loss_calls(storage: Storage, clock: Cl
 
 
 @pytest.mark.parametrize("ttl_s", [0, -1, 3601, float("nan"), "30", None, True])
-def test_a_ttl_is_a_number_of_seconds(storage: Storage, ttl_s: Any) -> None:
+def test_a_ttl_is_a_number_of_seconds(local: Storage, ttl_s: Any) -> None:
     with pytest.raises(ConfigError, match="ttl_s must be a positive number of seconds"):
-        LeaderLock(storage, ttl_s=ttl_s)
+        LeaderLock(local, ttl_s=ttl_s)
 
 
 def test_a_lock_is_acquired_once(storage: Storage) -> None:

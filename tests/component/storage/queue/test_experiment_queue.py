@@ -112,7 +112,7 @@ def test_a_driver_never_runs_an_experiment_that_is_removed(tmp_path, cancels):
         with suppress(ConnectionAbortedError):
             dying.prune(older_than_s=0)
         ran = dict(world.records)
-        # This driver goes on, and a runner that has read the queue before starts another one.
+        # This driver continues, and a runner that has read the queue before starts another one.
         for late in (driver, world.driver("b")):
             for _ in late:
                 pass

@@ -1,4 +1,4 @@
-"""Checkpoints that are uploaded while user code goes on. The fence is where they can be held."""
+"""Checkpoints that are uploaded while user code runs on. The fence is where they can be held."""
 
 from __future__ import annotations
 
@@ -89,15 +89,15 @@ def kinds(driver):
     return [type(message).__name__ for message in driver.messages]
 
 
-def test_user_code_goes_on_while_its_checkpoint_is_uploaded(gate):
-    trained, go_on = threading.Event(), threading.Event()
+def test_user_code_runs_on_while_its_checkpoint_is_uploaded(gate):
+    trained, resume = threading.Event(), threading.Event()
 
     def train(config):
         report({"step": 0})
         report({"step": 1}, checkpoint=Checkpoint.from_dict({"step": 1}))
         report({"step": 2})
         trained.set()
-        assert go_on.wait(PATIENCE)
+        assert resume.wait(PATIENCE)
 
     driver = Driver(train, fence=once_written(gate))
     assert trained.wait(PATIENCE)
@@ -113,7 +113,7 @@ def test_user_code_goes_on_while_its_checkpoint_is_uploaded(gate):
     assert store.load(record).to_dict() == {"step": 1}
     assert record.metrics["step"] == 1
     assert record.seconds > 0
-    go_on.set()
+    resume.set()
     assert isinstance(driver.end(), Ended)
 
 
@@ -252,17 +252,17 @@ def test_no_end_loses_a_checkpoint_that_is_under_way(gate, how):
 
 
 def test_after_an_order_the_last_checkpoint_is_saved_with_those_before_it(gate):
-    go_on = threading.Event()
+    resume = threading.Event()
 
     def train(config):
         report({"step": 1}, checkpoint=Checkpoint.from_dict({"step": 1}))
-        assert go_on.wait(PATIENCE)
+        assert resume.wait(PATIENCE)
         report({"step": 2}, checkpoint=Checkpoint.from_dict({"step": 2}))
 
     driver = Driver(train, fence=once_written(gate))
     until(lambda: gate.asked == 1)
     driver.run.answer(PauseAnswer())
-    go_on.set()
+    resume.set()
     gate.open(2)
     driver.end()
     assert kinds(driver) == ["Started", "Reported", "Reported", "Paused"]
@@ -332,7 +332,7 @@ def test_an_upload_that_fails_at_the_end_fails_the_trial(gate):
     assert failed.error.message == "OSError: reset"
 
 
-def test_the_failure_of_user_code_is_told_rather_than_that_of_its_upload():
+def test_the_failure_of_user_code_counts_rather_than_that_of_its_upload():
     fence = Fails(OSError("reset"), after=0)
 
     def train(config):
@@ -348,7 +348,7 @@ def test_the_failure_of_user_code_is_told_rather_than_that_of_its_upload():
 
 
 @pytest.mark.parametrize("done", [False, True])
-def test_a_worker_that_may_not_commit_leaves_as_it_was_told(done):
+def test_a_worker_that_may_not_commit_leaves_as_ordered(done):
     def fence():
         driver.run.answer(StopAnswer(reason="the driver is silent"))
         raise TrialInterrupted("the driver is silent")
@@ -385,7 +385,7 @@ def test_a_disk_without_room_for_a_copy_makes_the_upload_wait(gate, monkeypatch,
     assert "the local disk is full" in caplog.text
 
 
-def test_a_trial_that_gets_no_thread_for_its_uploads_fails_and_is_heard_of(monkeypatch):
+def test_a_trial_that_gets_no_thread_for_its_uploads_fails_and_says_so(monkeypatch):
     start = threading.Thread.start
 
     def refuse(thread):
@@ -524,7 +524,7 @@ def test_what_a_class_links_to_may_change_after_it_was_saved(gate, tmp_path, lin
     assert Path(checkpoint.path, "steps").read_text() == "2"
 
 
-def test_a_checkpoint_that_the_driver_asked_for_is_uploaded_while_the_class_goes_on(gate):
+def test_a_checkpoint_that_the_driver_asked_for_is_uploaded_while_the_class_trains(gate):
     first, second = Milestone("training_iteration", 1), Milestone("training_iteration", 3)
     driver = Driver(Steps, milestones=(first,), fence=once_written(gate))
     driver.run.answer(SaveAnswer(seq=driver.awaiting().seq, milestones=(second,)))
@@ -539,18 +539,18 @@ def test_a_checkpoint_that_the_driver_asked_for_is_uploaded_while_the_class_goes
     assert isinstance(driver.end(), Stopped)
 
 
-def test_a_class_that_is_told_to_pause_saves_behind_what_is_under_way(gate):
+def test_a_class_that_is_to_pause_saves_behind_what_is_under_way(gate):
     class Waits(Steps):
         def step(self):
             if self.steps == 2:
-                assert go_on.wait(PATIENCE)
+                assert resume.wait(PATIENCE)
             return super().step()
 
-    go_on = threading.Event()
+    resume = threading.Event()
     driver = Driver(Waits, checkpoint_frequency=2, fence=once_written(gate))
     until(lambda: gate.asked == 1)
     driver.run.answer(PauseAnswer(save=True))
-    go_on.set()
+    resume.set()
     gate.open(2)
     driver.end()
     assert kinds(driver) == ["Started", *["Reported"] * 3, "Committed", "Paused"]

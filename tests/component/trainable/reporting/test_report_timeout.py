@@ -1,4 +1,4 @@
-"""Tests of what notices user code that comes to no result."""
+"""Tests of what notices user code that reports no result."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def spin(config):
         pass
 
 
-def test_code_that_comes_to_no_first_result_has_failed_and_its_place_is_told():
+def test_code_without_a_first_result_has_failed_and_its_place_is_named():
     end = Driver(spin, report_timeout_s=0.2).end()
     assert isinstance(end, Failed)
     assert end.error.message == "no result for 0.2 s (report_timeout_s)"
@@ -123,7 +123,7 @@ def test_code_that_comes_to_no_first_result_has_failed_and_its_place_is_told():
     assert "dasktune/trainable" not in end.error.traceback
 
 
-def test_code_that_comes_to_no_further_result_has_failed():
+def test_code_without_a_further_result_has_failed():
     def train(config):
         report({"x": 1})
         spin(config)
@@ -184,7 +184,7 @@ def test_results_in_time_are_no_hang():
 
 
 def blocked(config):
-    """Block where no interrupt of Python's reaches, and go on training afterwards."""
+    """Block where no interrupt of Python's reaches, and train on afterwards."""
     config["entered"].set()
     try:
         assert config["lock"].acquire(timeout=PATIENCE)
@@ -218,7 +218,7 @@ def untraced():
     sys.settrace(here)
 
 
-def test_code_that_cannot_be_interrupted_is_given_up_and_says_nothing_more(untraced):
+def test_code_that_cannot_be_interrupted_is_left_and_says_nothing_more(untraced):
     config = blocking()
     driver = Driver(blocked, config=config, report_timeout_s=0.2, stop_grace=0.1)
     last = driver.until(lambda message: isinstance(message, Failed))
@@ -235,7 +235,7 @@ def test_code_that_cannot_be_interrupted_is_given_up_and_says_nothing_more(untra
     assert driver.values("late") == []
 
 
-def test_a_trial_that_was_told_to_stop_is_left_to_its_driver():
+def test_a_trial_that_is_to_stop_is_left_to_its_driver():
     config = blocking()
     driver = Driver(blocked, config=config, report_timeout_s=0.3, stop_grace=0.0)
     assert config["entered"].wait(PATIENCE)
@@ -255,7 +255,7 @@ def test_time_for_a_checkpoint_that_is_read_does_not_count():
     assert isinstance(Driver(train, report_timeout_s=5.0).end(), Ended)
 
 
-# The outbox of a trial that is given up
+# The outbox of an abandoned trial
 
 
 def test_a_sealed_outbox_has_its_last_word_and_takes_nothing_more():
@@ -273,7 +273,7 @@ def test_a_sealed_outbox_has_its_last_word_and_takes_nothing_more():
     assert [seq for seq, _ in outbox.collect(0, 1)] == [2]
 
 
-def test_who_waits_for_room_is_let_go_when_the_outbox_is_sealed():
+def test_a_thread_that_waits_for_room_ends_with_the_outbox():
     outbox = Outbox(lambda urgency: None, max_messages=1)
     outbox.put(lambda seq: Started(seq=seq))
     went = threading.Event()

@@ -36,7 +36,7 @@ def patience(kind):
     return loop.delays
 
 
-def test_an_embedded_cluster_does_not_give_up_a_worker_that_is_slow_to_come_back():
+def test_an_embedded_cluster_does_not_drop_a_worker_that_is_slow_to_come_back():
     with dask.config.set({SETTING: "15s"}):
         assert patience(LocalCluster) == [15]
         [seconds] = patience(StartedLocalCluster)

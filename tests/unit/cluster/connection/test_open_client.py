@@ -12,7 +12,7 @@ ADDRESS = "tcp://127.0.0.1:1"
 
 
 class Opened:
-    """Opens clients, after as many attempts have failed as it is told."""
+    """Opens clients, after a given number of attempts has failed."""
 
     def __init__(self, failures):
         self.failures = failures

@@ -41,7 +41,7 @@ class Remote:
 
 
 class Cluster:
-    """A client that keeps count; fetching fails as often as it is told."""
+    """A client that keeps count; fetching fails as often as a test wants."""
 
     def __init__(self, *, failures: int = 0, hangs: bool = False) -> None:
         self.copies: list[tuple[str, Remote]] = []
@@ -86,7 +86,7 @@ def test_one_copy_is_sent_and_each_worker_fetches_it_once() -> None:
 
 
 class There(RemoteObject):
-    """What a worker makes, with trouble at first if it is told so."""
+    """What a worker makes, with the given errors at first."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
@@ -116,7 +116,7 @@ def test_what_is_on_the_cluster_is_made_there_and_nothing_is_sent(errors: list[E
     assert all(made.status == "cancelled" for _, made in thing.made if made.error is None)
 
 
-def test_a_copy_that_was_lost_is_sent_anew_when_it_is_needed() -> None:
+def test_a_copy_that_was_lost_is_sent_again_when_needed() -> None:
     cluster = Cluster()
 
     async def scenario() -> None:
@@ -171,7 +171,7 @@ def test_a_worker_that_cannot_get_them_is_an_error_that_says_why(trouble: Any) -
     asyncio.run(scenario())
 
 
-def test_who_gives_up_waiting_takes_nothing_from_the_others() -> None:
+def test_a_cancelled_wait_takes_nothing_from_the_others() -> None:
     cluster = Cluster()
 
     async def scenario() -> None:

@@ -150,7 +150,7 @@ def test_it_need_not_move_where_it_is_but_has_to_anywhere_else() -> None:
 
 
 @pytest.mark.parametrize("fate", ["error", "lost", "hangs"])
-def test_what_does_not_come_is_given_up_once(fate: str) -> None:
+def test_what_does_not_come_is_lost_once(fate: str) -> None:
     async def scenario(lab: Lab) -> None:
         path = lab.keep(size=0)
         lab.cluster.becomes = fate
@@ -203,12 +203,12 @@ def test_a_worker_that_is_gone_takes_along_what_no_other_has() -> None:
         lab.memory.on_worker_lost("a", "it died")
         await lab.settle()
         assert lab.lost == [doomed]
-        # Nobody knows where it is now: it may have been on the next one, too.
+        # The scheduler does not know where it is now: it may have been on the next one, too.
         lab.cluster.owners.clear()
         lab.memory.on_worker_lost("c", "it died as well")
         await lab.settle()
         assert lab.lost == [doomed, moved]
-        lab.memory.on_worker_lost("d", "nobody had anything there")
+        lab.memory.on_worker_lost("d", "it held nothing")
         assert lab.work == []
         await lab.memory.fetch_to(elsewhere, "b")
 
@@ -225,7 +225,7 @@ def test_a_scheduler_that_does_not_answer_has_nothing() -> None:
     assert len(play(scenario).lost) == 1
 
 
-def test_what_was_let_go_meanwhile_is_not_lost() -> None:
+def test_what_was_released_meanwhile_is_no_loss() -> None:
     async def scenario(lab: Lab) -> None:
         path = lab.keep()
         lab.memory.on_worker_lost("a", "it died")
@@ -244,7 +244,7 @@ def test_with_the_connection_all_is_lost() -> None:
     assert len(play(scenario).lost) == 2
 
 
-def test_what_is_let_go_before_it_was_taken_is_taken_first() -> None:
+def test_what_is_released_before_it_was_taken_comes_first() -> None:
     async def scenario(lab: Lab) -> None:
         lab.memory.release(lab.keep(0))
         assert not lab.cluster.tasks[0].released
@@ -255,7 +255,7 @@ def test_what_is_let_go_before_it_was_taken_is_taken_first() -> None:
     assert [task.released for task in play(scenario, answer_seconds=0.0).cluster.tasks] == [True, True]
 
 
-def test_a_driver_that_leaves_hears_what_was_stored_and_what_was_not() -> None:
+def test_a_driver_that_leaves_gets_what_was_stored_and_what_was_not() -> None:
     async def scenario(lab: Lab) -> None:
         first, second = lab.keep(0), lab.keep(1)
         await lab.memory.store(first)

@@ -43,7 +43,7 @@ def spool(tmp_path, monkeypatch):
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))
     yield place
-    # A thread deletes it, and nobody waits for that.
+    # A thread deletes it, and the driver does not wait for that.
     deadline = time.monotonic() + 30.0
     while list(place.glob("*/*")):
         assert time.monotonic() < deadline
@@ -174,13 +174,13 @@ def test_calls_that_fail_are_repeated(tmp_path, bench):
     assert files_of(bench.store, transfer.record) == FILES
 
 
-def test_a_network_that_is_too_slow_is_told_to_the_trial(tmp_path, bench):
+def test_a_network_that_is_too_slow_fails_the_upload(tmp_path, bench):
     bench.actor.before = {ReadPiece: lambda: setattr(bench.actor, "failures", 1)}
     [error] = bench.carry(upload(tmp_path), max_silence=-1.0)
     assert "could not be sent between the driver and tcp://a:1: no answer" in str(error)
 
 
-def test_what_is_missing_is_told_as_such(tmp_path, bench):
+def test_what_is_missing_is_named_so(tmp_path, bench):
     [error] = bench.carry(DownloadTransfer(record=record(), directory=str(tmp_path)))
     assert isinstance(error, CheckpointNotFound)
 
@@ -255,7 +255,7 @@ def test_a_file_that_is_gone_is_named(tmp_path, bench):
     assert "tcp://a:1 could not be read or written: FileNotFoundError" in str(error)
 
 
-def test_a_storage_that_fails_is_told_to_the_trial(tmp_path, bench):
+def test_a_storage_that_fails_ends_the_transfer(tmp_path, bench):
     (tmp_path / "runs").write_text("in the way")
     [error] = bench.carry(upload(tmp_path))
     assert isinstance(error, StorageError)
@@ -309,7 +309,7 @@ def test_a_trial_that_is_to_stop_does_not_wait_for_a_storage_that_fails(tmp_path
     assert len(tries) == 1
 
 
-def test_the_trial_may_have_left_when_it_is_to_be_told(tmp_path, bench):
+def test_the_trial_may_have_left_before_the_answer(tmp_path, bench):
     bench.actor.before = {EndTransfer: lambda: bench.dock.end(1, StorageError("the driver is gone"))}
     [error] = bench.carry(upload(tmp_path))
     assert "the driver is gone" in str(error)

@@ -70,22 +70,46 @@ def test_a_notice_of_a_worker_without_trials_is_logged_once_and_ends_a_minute_af
     assert "worker tcp://unknown:1 ends in 5 s (spot?[31m end)" in texts[0]
 
 
+def run_at(address: str) -> TrialRun:
+    """Return a run with a place on a worker."""
+    spec: Any = SimpleNamespace(checkpoint=None)
+    run = TrialRun(trial_id="a", incarnation=1, key="k", spec=spec, config=b"")
+    bundle = PlacedBundle(address=address, resources={"CPU": 1}, declared={})
+    run.reservation = Reservation(
+        placement=Placement(number=0, bundles=(bundle,)),
+        resources=PlacementGroupFactory([{"CPU": 1}]),
+    )
+    run.reservation.runs.append(run)
+    return run
+
+
 def test_an_unexpected_error_of_a_background_task_is_reported():
     crashes: list[BaseException] = []
 
     async def work() -> None:
         dispatcher = made(on_crash=crashes.append)
-        spec: Any = SimpleNamespace(checkpoint=None)
-        run = TrialRun(trial_id="a", incarnation=1, key="k", spec=spec, config=b"")
-        bundle = PlacedBundle(address="tcp://a:1", resources={"CPU": 1}, declared={})
-        run.reservation = Reservation(
-            placement=Placement(number=0, bundles=(bundle,)),
-            resources=PlacementGroupFactory([{"CPU": 1}]),
-        )
-        run.reservation.runs.append(run)
-        dispatcher.start(run)
+        dispatcher.start(run_at("tcp://a:1"))
         for _ in range(20):
             await asyncio.sleep(0)
 
     asyncio.run(work())
     assert [str(error) for error in crashes] == ["a bug"]
+
+
+def test_a_worker_that_is_lost_at_the_moment_of_a_start_ends_the_start_only():
+    """The loss is handled before the task that gets the actor ready has begun."""
+    crashes: list[BaseException] = []
+    ends: list[Any] = []
+
+    async def work() -> None:
+        dispatcher = made(on_crash=crashes.append, emit=ends.extend)
+        run = run_at("tcp://a:1")
+        dispatcher.start(run)
+        dispatcher.mark_lost("tcp://a:1", "it died")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert run.reservation.actor is None
+
+    asyncio.run(work())
+    assert crashes == []
+    assert len(ends) == 1

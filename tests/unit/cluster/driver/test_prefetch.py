@@ -10,7 +10,7 @@ def after(*seconds: float) -> int:
     return pace.depth
 
 
-def test_nothing_is_handed_ahead_before_a_trial_has_ended():
+def test_nothing_is_prefetched_before_a_trial_has_ended():
     assert PrefetchDepth().depth == 1
 
 

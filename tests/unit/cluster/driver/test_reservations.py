@@ -18,40 +18,40 @@ from dasktune.trial.resources import PlacementGroupFactory
 ONE = PlacementGroupFactory([{"CPU": 1}])
 
 
-def seating_of(nthreads: int) -> Reservations:
-    seating = Reservations(heartbeat_timeout=30.0)
-    seating.update({"a": WorkerCapacity(address="a", nthreads=nthreads)})
-    return seating
+def reservations_of(nthreads: int) -> Reservations:
+    reservations = Reservations(heartbeat_timeout=30.0)
+    reservations.update({"a": WorkerCapacity(address="a", nthreads=nthreads)})
+    return reservations
 
 
-def seated(seating: Reservations, request: PlacementGroupFactory, depth: int = 1) -> Any:
+def reserved(reservations: Reservations, request: PlacementGroupFactory, depth: int = 1) -> Any:
     run = SimpleNamespace(reservation=None, end_reported=False, not_reusable=False)
-    return run if seating.reserve(run, request, depth) else None
+    return run if reservations.reserve(run, request, depth) else None
 
 
-def test_who_wants_to_be_alone_is_joined_by_nobody_and_follows_nobody() -> None:
-    seating = seating_of(4)
-    first = seated(seating, ONE)
-    assert not seating.check_room(ONE.exclusively())
-    assert not seating.can_prefetch(ONE.exclusively(), 16)
-    seating.release(first)
-    alone = seated(seating, ONE.exclusively())
+def test_an_exclusive_trial_is_joined_by_none_and_follows_none() -> None:
+    reservations = reservations_of(4)
+    first = reserved(reservations, ONE)
+    assert not reservations.check_room(ONE.exclusively())
+    assert not reservations.can_prefetch(ONE.exclusively(), 16)
+    reservations.release(first)
+    alone = reserved(reservations, ONE.exclusively())
     assert alone is not None
-    assert not seating.check_room(ONE)
-    assert not seating.can_prefetch(ONE, 16)
-    assert seated(seating, ONE.exclusively(), depth=16) is None
-    seating.admit_others(alone)
-    assert seated(seating, ONE) is not None
+    assert not reservations.check_room(ONE)
+    assert not reservations.can_prefetch(ONE, 16)
+    assert reserved(reservations, ONE.exclusively(), depth=16) is None
+    reservations.admit_others(alone)
+    assert reserved(reservations, ONE) is not None
 
 
-def test_nobody_waits_to_be_alone_for_user_code_that_does_not_leave() -> None:
-    seating = seating_of(2)
-    stubborn = seated(seating, ONE)
+def test_none_waits_to_be_alone_for_user_code_that_does_not_leave() -> None:
+    reservations = reservations_of(2)
+    stubborn = reserved(reservations, ONE)
     stubborn.end_reported = True
-    assert seating.check_room(ONE.exclusively())
-    assert seated(seating, ONE.exclusively()) is not None
-    seating.release(stubborn)
-    assert not seating.check_room(ONE)
+    assert reservations.check_room(ONE.exclusively())
+    assert reserved(reservations, ONE.exclusively()) is not None
+    reservations.release(stubborn)
+    assert not reservations.check_room(ONE)
 
 
 def test_no_trial_is_queued_where_the_room_is_for_another_experiment() -> None:
@@ -59,38 +59,38 @@ def test_no_trial_is_queued_where_the_room_is_for_another_experiment() -> None:
         facts: dict[str, Any] = {"nthreads": 2, "resources": {"CPU": 2}, "withheld": withheld}
         return {"a": WorkerCapacity(address="a", **facts)}
 
-    seating = Reservations(heartbeat_timeout=30.0)
-    seating.update(worker())
-    first, second = seated(seating, ONE), seated(seating, ONE)
-    assert seating.can_prefetch(ONE, 16)
-    seating.update(worker(CPU=1))
-    assert not seating.can_prefetch(ONE, 16)
-    assert seated(seating, ONE, depth=16) is None
-    seating.release(first)
+    reservations = Reservations(heartbeat_timeout=30.0)
+    reservations.update(worker())
+    first, second = reserved(reservations, ONE), reserved(reservations, ONE)
+    assert reservations.can_prefetch(ONE, 16)
+    reservations.update(worker(CPU=1))
+    assert not reservations.can_prefetch(ONE, 16)
+    assert reserved(reservations, ONE, depth=16) is None
+    reservations.release(first)
     # One of two CPUs is for the experiment, and a trial holds it.
     assert not first.reservation.may_repeat
-    assert seating.can_prefetch(ONE, 16)
-    seating.release(second)
+    assert reservations.can_prefetch(ONE, 16)
+    reservations.release(second)
     assert second.reservation.may_repeat
 
 
 def test_the_room_of_a_trial_is_there_for_another_one_although_the_runner_has_taken_it_already() -> None:
-    seating = Reservations(heartbeat_timeout=30.0)
-    seating.update({"a": WorkerCapacity(address="a", nthreads=1, resources={"CPU": 1})})
-    first = seated(seating, ONE)
-    seating.release(first)
+    reservations = Reservations(heartbeat_timeout=30.0)
+    reservations.update({"a": WorkerCapacity(address="a", nthreads=1, resources={"CPU": 1})})
+    first = reserved(reservations, ONE)
+    reservations.release(first)
     # The runner's thread waited for the lock, and takes the room before the loop's next step.
-    assert seated(seating, ONE) is not None
+    assert reserved(reservations, ONE) is not None
     # So the actor keeps its lease for that trial.
     assert first.reservation.may_repeat
 
 
 def test_a_long_list_of_reservations_is_not_checked_one_by_one() -> None:
-    seating = seating_of(100)
-    assert all(seated(seating, ONE) for _ in range(100))
+    reservations = reservations_of(100)
+    assert all(reserved(reservations, ONE) for _ in range(100))
     checked = []
-    seating.with_ledger(lambda ledger, _: setattr(ledger, "exceeds", lambda one: checked.append(one)))
-    assert seating.can_prefetch(ONE, 16)
+    reservations.with_ledger(lambda ledger, _: setattr(ledger, "exceeds", lambda one: checked.append(one)))
+    assert reservations.can_prefetch(ONE, 16)
     assert len(checked) == 1
 
 
@@ -98,11 +98,11 @@ def test_a_long_list_of_reservations_is_not_checked_one_by_one() -> None:
 def test_a_distributed_trial_is_relayed_if_any_of_its_workers_lacks_the_storage(
     lacks: str, ordinary: bool
 ) -> None:
-    seating = Reservations(heartbeat_timeout=30.0)
+    reservations = Reservations(heartbeat_timeout=30.0)
     workers = {name: WorkerCapacity(address=name, nthreads=1, shares_storage=name != lacks) for name in "ab"}
-    seating.update(workers)
+    reservations.update(workers)
     request = PlacementGroupFactory([{"CPU": 1}, {"CPU": 1}])
-    reservation = seated(seating, request).reservation
+    reservation = reserved(reservations, request).reservation
     assert reservation.address == "a"
     spec = TrialSpec(
         trial_id="t",

@@ -27,8 +27,14 @@ def worker(address: str = "x", *, booked: float = 40, leases: float = 0, cpus: f
 class Driver:
     """Reads the workers once a second, as an experiment does."""
 
-    def __init__(self, *workers: WorkerCapacity, request: PlacementGroupFactory | None = ONE) -> None:
-        self.queues, self.ledger, self.now = TaskQueues(pause_s=2), Ledger(), 0.0
+    def __init__(
+        self,
+        *workers: WorkerCapacity,
+        request: PlacementGroupFactory | None = ONE,
+        queues: TaskQueues | None = None,
+        now: float = 0.0,
+    ) -> None:
+        self.queues, self.ledger, self.now = queues or TaskQueues(pause_s=2), Ledger(), now
         self.workers = {one.address: one for one in workers}
         self.request = request
 
@@ -115,4 +121,47 @@ def test_what_the_experiment_may_use_in_the_long_run_does_not_change():
     before = driver.ledger.available_resources()
     driver.read(2)
     assert driver.ledger.available_resources() == before
+    assert driver.place() is not None
+
+
+PAIR = PlacementGroupFactory([{"CPU": 1}, {"CPU": 1}], "STRICT_SPREAD")
+
+
+@pytest.mark.parametrize("request_", [PAIR, PlacementGroupFactory([{"CPU": 2, "memory": 5}])])
+def test_a_trial_that_has_kept_room_idle_overtakes_no_tasks_for_three_times_as_long(
+    request_: PlacementGroupFactory,
+):
+    driver = Driver(worker("x"), worker("y"), request=request_)
+    seen = []
+    for _ in range(7):
+        while driver.place() is None:
+            driver.read()
+        patience_s, since = driver.queues.patience_s, driver.now
+        driver = Driver(worker("x"), worker("y"), request=request_, queues=driver.queues, now=driver.now)
+        driver.now += patience_s
+        driver.queues.on_given_up(patience_s, driver.now)
+        # Another trial had the same seconds, and they have ended for both.
+        driver.queues.on_given_up(patience_s, driver.now)
+        while driver.place() is None:
+            driver.read(15)
+        seen.append((patience_s, driver.now - since - patience_s))
+    assert seen == [(15, 45), (30, 90), (60, 180), (120, 360), (240, 720), (480, 1440), (480, 1440)]
+
+
+def test_a_trial_of_one_cpu_overtakes_tasks_meanwhile_and_other_tasks_are_a_new_begin():
+    driver = Driver(worker(), request=ONE)
+    driver.read()
+    driver.queues.on_given_up(driver.queues.patience_s, driver.now)
+    driver.read(2)
+    assert driver.place() is not None
+    driver = Driver(worker("x"), worker("y"), request=PAIR, queues=driver.queues, now=driver.now)
+    driver.read()
+    driver.read(2)
+    assert driver.place() is None
+    driver.workers = {"x": worker("x", booked=4), "y": worker("y", booked=4)}
+    driver.read()  # no task waits
+    assert driver.queues.patience_s == 15
+    driver.workers = {"x": worker("x"), "y": worker("y")}
+    driver.read()
+    driver.read(2)
     assert driver.place() is not None

@@ -41,7 +41,7 @@ class Slot:
             self.failures -= 1
             asyncio.get_running_loop().skipped += self.seconds
             raise ActorCallFailed("no answer")
-        # It is dealt with before the loop comes to that.
+        # The link handles the answer before the loop makes this call.
         asyncio.get_running_loop().call_soon(self.link.mark_lost, "it has answered")
         return Reply(reports=(), more=False, refused=())
 
@@ -64,7 +64,7 @@ class Slow(Slot):
 
 
 def end_of_a_trial_on(actor):
-    """Poll a worker that is given up after 30 seconds of silence; return why its trial was lost."""
+    """Poll a worker that counts as lost after 30 s of silence; return why its trial was lost."""
     return [end.reason for end in ends_of_a_trial_on(actor, noticed=False)]
 
 
@@ -102,7 +102,7 @@ def ends_of_a_trial_on(actor, *, noticed):
     return ends
 
 
-def test_a_worker_that_is_silent_for_too_long_is_given_up():
+def test_a_worker_that_is_silent_for_too_long_is_lost():
     assert end_of_a_trial_on(Slot(failures=100, seconds=5.0)) == ["no answer"]
 
 
@@ -132,26 +132,30 @@ def test_the_sleep_of_the_driver_is_no_silence_of_the_worker():
     assert end_of_a_trial_on(Slot(failures=1, seconds=3600.0)) == ["it has answered"]
 
 
+def link_with(runs, on_end=print):
+    """Return a link to a worker with these runs, whose clock stands still."""
+    link = WorkerLink(
+        "tcp://a:1",
+        heartbeat_timeout=30.0,
+        stop_grace=1.0,
+        now=lambda: 0.0,
+        interval=lambda: (1.0, 0.0),
+        callbacks=LinkCallbacks(
+            emit=print, on_transfer=print, on_memory=print, on_unrestored=print, on_end=on_end
+        ),
+    )
+    link.runs.update(runs)
+    return link
+
+
 def losses(runs, *, charged=True, shared=False):
     """Return of each run whether its loss counts and was shared, when the worker dies."""
     told = {}
 
     async def work():
-        link = WorkerLink(
-            "tcp://a:1",
-            heartbeat_timeout=30.0,
-            stop_grace=1.0,
-            now=lambda: 0.0,
-            interval=lambda: (1.0, 0.0),
-            callbacks=LinkCallbacks(
-                emit=print,
-                on_transfer=print,
-                on_memory=print,
-                on_unrestored=print,
-                on_end=lambda link, run, end: told.update({run.trial_id: (end.charged, end.shared)}),
-            ),
+        link = link_with(
+            runs, on_end=lambda link, run, end: told.update({run.trial_id: (end.charged, end.shared)})
         )
-        link.runs.update(runs)
         link.mark_lost("it died", charged=charged, shared=shared)
         await link.poll_loop()
 
@@ -199,21 +203,7 @@ def test_what_was_left_behind_shares_no_death():
     runs = {"alone": alone, "left": left}
 
     async def count():
-        link = WorkerLink(
-            "tcp://a:1",
-            heartbeat_timeout=30.0,
-            stop_grace=1.0,
-            now=lambda: 0.0,
-            interval=lambda: (1.0, 0.0),
-            callbacks=LinkCallbacks(
-                emit=print,
-                on_transfer=print,
-                on_memory=print,
-                on_unrestored=print,
-                on_end=print,
-            ),
-        )
-        link.runs.update(runs)
+        link = link_with(runs)
         return link.suspects
 
     assert asyncio.run(count()) == 1

@@ -32,7 +32,7 @@ def test_silence_adds_up(ages):
 
 
 @pytest.mark.parametrize("jump", [-500.0, 500.0])
-def test_a_clock_that_jumps_makes_nobody_silent(ages, jump):
+def test_a_clock_that_jumps_makes_none_silent(ages, jump):
     assert age(ages, heartbeat=1000.0, age=max(0.0, 0.7 + jump), now=101.0) == 1.5
     # The next heartbeat is stamped by the new clock.
     assert age(ages, heartbeat=1001.0 + jump, age=0.1, now=102.0) == 0.1

@@ -51,7 +51,7 @@ def test_it_is_waited_for_the_first_answer() -> None:
     assert asyncio.run(work()) == {"hangs"}
 
 
-def test_where_nobody_answers_nobody_has() -> None:
+def test_where_none_answers_none_has() -> None:
     async def work() -> list[set[str]]:
         client = Client()
         return [

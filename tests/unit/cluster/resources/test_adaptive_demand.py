@@ -118,7 +118,7 @@ def test_without_workers_dask_counts_in_workers() -> None:
     assert dask_target(shown, workers=0, threads=0, leases=0) == 4
 
 
-def test_a_worker_of_which_nobody_knows_the_size_is_asked_for_alone() -> None:
+def test_a_worker_of_unknown_size_is_asked_for_alone() -> None:
     assert demand_signal(needs(CPU=1), 8, Ledger()) == DemandSignal(tasks=1, weight=1.0)
 
 
@@ -172,7 +172,7 @@ def test_a_cluster_object_tells_whether_it_is_adaptive_now() -> None:
 
 
 @pytest.mark.parametrize("named", ["tcp://127.0.0.1:1", None, SimpleNamespace()])
-def test_of_other_clusters_nobody_knows_whether_they_grow(named: Any) -> None:
+def test_whether_other_clusters_grow_is_unknown(named: Any) -> None:
     growth = Growth(named)
     assert growth.is_adaptive is None
     assert growth.new_worker is None

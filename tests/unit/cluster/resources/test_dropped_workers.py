@@ -1,4 +1,4 @@
-"""What users are told when their cluster has dropped workers."""
+"""What users read when their cluster has dropped workers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         """Close nothing: nothing was started."""
 
 
-def test_a_lasting_loss_is_told_once_with_the_call_that_mends_it(caplog: Any) -> None:
+def test_a_lasting_loss_is_logged_once_with_the_call_to_mend_it(caplog: Any) -> None:
     cluster = Cluster(0, 1, 2)
     dropped = DroppedWorkers(Growth(cluster))
     dropped.check(0.0)
@@ -60,7 +60,7 @@ def test_workers_that_are_started_or_scaled_away_are_not_dropped(caplog: Any) ->
 
 
 @pytest.mark.parametrize("adaptive", [True, False])
-def test_workers_that_failed_to_start_are_told_once_with_the_calls_that_mend_it(
+def test_workers_that_failed_to_start_are_named_once_with_the_calls_to_mend_it(
     caplog: Any, adaptive: bool
 ) -> None:
     cluster = Cluster(0, 1, 2)
@@ -85,7 +85,7 @@ def test_of_a_cluster_that_is_only_an_address_nothing_is_known(named: Any) -> No
     assert (growth.dropped_workers, growth.failed_workers) == ((0, 0), [])
 
 
-def test_who_waits_without_workers_is_told_the_number_to_scale_to(caplog: Any) -> None:
+def test_a_wait_without_workers_logs_the_number_to_scale_to(caplog: Any) -> None:
     shortage = InsufficientResources(Growth(Cluster()), None)
     for now in (0.0, 11.0):
         shortage.check(PlacementGroupFactory([{"CPU": 1}]), Ledger(), now)

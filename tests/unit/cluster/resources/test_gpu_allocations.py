@@ -154,7 +154,7 @@ def assigned(monkeypatch: pytest.MonkeyPatch) -> Any:
     return assigned
 
 
-def test_the_scheduler_deals_a_host_s_gpus_once_and_those_of_the_dead_anew(assigned: Any) -> None:
+def test_the_scheduler_deals_a_host_s_gpus_once_and_those_of_the_dead_too(assigned: Any) -> None:
     scheduler = FakeScheduler(FakeWorker("a"), FakeWorker("b"), FakeWorker("c", host="other"))
     assert assigned(scheduler, "a", "0,1,2") == ["0", "2"]
     assert assigned(scheduler, "b", "0,1,2") == ["1"]
@@ -188,7 +188,7 @@ class DeclaringWorker:
         self.heard |= resources
 
 
-def test_a_declaration_that_the_scheduler_did_not_hear_is_made_again(
+def test_a_declaration_that_the_scheduler_did_not_get_is_made_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")

@@ -1,4 +1,4 @@
-"""What users are told while nothing can run."""
+"""What users read while nothing can run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_waiting_does_so_too(caplog: Any):
     assert caplog.text.count("Try x=1.") == 1
 
 
-def test_a_cluster_without_workers_is_told_soon_and_with_what_to_do(caplog: Any):
+def test_a_cluster_without_workers_is_named_soon_with_what_to_do(caplog: Any):
     shortage = InsufficientResources(Growth(), None)
     for now in (0.0, 11.0, 30.0):
         shortage.check(MUCH, Ledger(), now)
@@ -47,7 +47,7 @@ def test_a_cluster_without_workers_is_told_soon_and_with_what_to_do(caplog: Any)
     assert caplog.text.count("the cluster has no workers") == 2
 
 
-def test_a_trial_that_waits_for_its_share_is_told_who_holds_the_rest(caplog: Any):
+def test_a_trial_that_waits_for_its_share_logs_who_holds_the_rest(caplog: Any):
     shortage = InsufficientResources(Growth(), None)
     one = PlacementGroupFactory([{"CPU": 1}])
     for now in (0.0, 61.0):

@@ -34,7 +34,7 @@ def states(plugin):
     return {one["key"]: one["state"] for one in plugin.news("")["experiments"]}
 
 
-def test_a_driver_that_nobody_knows_is_told_so(plugin):
+def test_a_driver_that_is_unknown_learns_it(plugin):
     assert say(plugin, "beat", wait=0.0) == {"known": False, "yours": False}
 
 
@@ -51,7 +51,7 @@ def test_a_new_driver_takes_its_experiment_over(plugin):
     assert states(plugin) == {"k": "alive"}
 
 
-def test_a_driver_hears_at_once_that_somebody_looks(plugin):
+def test_a_driver_learns_at_once_of_a_viewer(plugin):
     async def wait():
         await plugin.answer("begin", "k", "d", name="exp", client="c", hint="")
         waiting = asyncio.ensure_future(plugin.answer("beat", "k", "d", wait=30.0))
@@ -62,7 +62,7 @@ def test_a_driver_hears_at_once_that_somebody_looks(plugin):
     assert asyncio.run(wait())["wanted"]
 
 
-def test_one_who_waits_is_told_that_another_driver_has_come(plugin):
+def test_one_that_waits_learns_that_another_driver_came(plugin):
     async def wait():
         await plugin.answer("begin", "k", "d", name="exp", client="c", hint="")
         waiting = asyncio.ensure_future(plugin.answer("beat", "k", "d", wait=30.0))
@@ -107,7 +107,7 @@ def test_the_last_ten_that_have_ended_are_kept_and_all_that_run(plugin):
     assert sorted(states(plugin)) == sorted(["runs", *(f"{number}" for number in range(5, 15))])
 
 
-def test_whoever_has_seen_the_page_finds_the_changes_since(plugin):
+def test_a_viewer_of_the_page_finds_the_changes_since(plugin):
     begin(plugin)
     say(plugin, "push", number=1, whole=b"page", bokeh="3")
     for number in range(2, 5):
@@ -118,7 +118,7 @@ def test_whoever_has_seen_the_page_finds_the_changes_since(plugin):
     assert plugin.part("k", 3, whole=False) == b"3"
     assert plugin.part("k", 9, whole=False) is None
     assert plugin.part("k", 9, whole=True) is None
-    assert plugin.part("nobody", 1, whole=True) is None
+    assert plugin.part("absent", 1, whole=True) is None
 
 
 def test_what_is_kept_of_an_experiment_is_bounded(plugin):

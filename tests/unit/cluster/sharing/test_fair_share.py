@@ -10,17 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dasktune.cluster.sharing import fair_share
-from dasktune.cluster.sharing.fair_share import (
-    CREDIT,
-    Contender,
-    ShareRequest,
-    due_shares,
-    gpu_amounts,
-    next_lag,
-    plan_shares,
-    total_amounts,
-)
+from dasktune.cluster.sharing import trial_places
+from dasktune.cluster.sharing.amounts import gpu_amounts, total_amounts
+from dasktune.cluster.sharing.due_shares import CREDIT, Contender, ShareRequest, due_shares, next_lag
+from dasktune.cluster.sharing.fair_share import plan_shares
 from dasktune.placement.bin_packing import WorkerPool, assign_bundles
 from dasktune.placement.devices import pick_gpus
 from dasktune.placement.free_capacity import FreeCapacity
@@ -114,7 +107,7 @@ def test_a_trial_keeps_its_place_while_shares_are_nearly_equal() -> None:
     assert cpus(plan_shares(capacity, [owner, other._replace(lag=1.0)]), "owner")["x"] == 1
 
 
-def test_a_newcomer_is_next_although_all_is_held() -> None:
+def test_a_new_one_is_next_although_all_is_held() -> None:
     owner = Contender("owner", weight=2, holdings=held("x", "y"), requests=wants(9))
     plan = plan_shares(
         {"x": {"CPU": 1}, "y": {"CPU": 1}}, [owner, Contender("new", lag=CREDIT, requests=wants(1))]
@@ -248,7 +241,7 @@ def test_bundles_of_different_kinds_go_to_different_workers() -> None:
     assert plan.granted["a"] == {"x": {"CPU": 2}, "y": {"TPU": 1}}
 
 
-def test_a_search_without_end_is_given_up() -> None:
+def test_a_search_without_end_stops() -> None:
     capacity = {str(number): {"CPU": 2 + number / 10} for number in range(12)}
     plan = plan_shares(
         capacity, [Contender("a", requests=wants(1, *[{"CPU": 2}] * 13, strategy="STRICT_SPREAD"))]
@@ -447,7 +440,7 @@ def test_the_plan_starts_a_trial_with_gpus_if_and_only_if_the_driver_can_place_i
     assert plan.contended == (assign_bundles(bundles, strategy, pools) is None)
 
 
-def test_nobody_starves_for_whole_gpus_beside_halves() -> None:
+def test_none_starves_for_whole_gpus_beside_halves() -> None:
     cluster = GpuCluster({"x": gpus(1.0, 1.0)})
     cluster.add("halves", {"GPU": 0.5}, length=5)
     cluster.advance(8)
@@ -642,7 +635,7 @@ def without_zeros(needs: dict[str, float]) -> dict[str, float]:
     return {kind: amount for kind, amount in needs.items() if amount}
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(situations())
 def test_no_worker_is_overbooked_and_the_free_room_is_only_dealt_once(
     situation: tuple[dict[str, dict[str, float]], list[Contender]],
@@ -656,7 +649,7 @@ def test_no_worker_is_overbooked_and_the_free_room_is_only_dealt_once(
             assert plan.left[address][kind] >= 0
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(situations())
 def test_nothing_is_left_that_a_waiting_trial_could_use(
     situation: tuple[dict[str, dict[str, float]], list[Contender]],
@@ -701,7 +694,7 @@ def test_an_experiment_that_is_alone_in_its_group_is_as_without_one(
     assert due_shares(totals, groups) == pytest.approx(due_shares(totals, single))
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(
     st.lists(st.lists(st.sampled_from([0.5, 1, 3]), min_size=1, max_size=5), min_size=1, max_size=4),
     st.sampled_from([1, 4]),
@@ -772,9 +765,9 @@ def test_the_work_of_a_plan_grows_with_the_workers_and_no_faster(
 
     # Unpickling the plugin by value, as a test does, gives the class the functions of a copy of the
     # module.
-    scope = fair_share._Planner._find_place.__globals__
-    look = scope["_fits"]
-    monkeypatch.setitem(scope, "_fits", fits)
+    scope = trial_places.TrialPlaces.find.__globals__
+    look = scope["fits"]
+    monkeypatch.setitem(scope, "fits", fits)
     for size in (25, 100):
         capacity = {f"w{number}": gpus(1.0, CPU=4) for number in range(size)}
         trials = [on_gpu(address, {0: 0.25}, CPU=1) for address in capacity for _ in range(4)]

@@ -13,7 +13,8 @@ import pytest
 from test_share_plugin import Scheduler
 
 from dasktune.cluster.sharing import share_plugin
-from dasktune.cluster.sharing.share_plugin import SharePlugin, _ShareCollector
+from dasktune.cluster.sharing.share_metrics import ShareCollector
+from dasktune.cluster.sharing.share_plugin import SharePlugin
 
 prometheus_client = pytest.importorskip("prometheus_client", reason="prometheus_client is not installed")
 
@@ -110,4 +111,4 @@ def test_the_table_of_shares_in_the_documentation_is_that_of_the_code():
     page = OPERATIONS.read_text(encoding="utf-8")
     table = page.partition("## Shares of a cluster")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \| gauge, by `experiment` \| (.*) \|$", table, re.MULTILINE)
-    assert rows == [(name, text) for name, text, _ in _ShareCollector.METRICS]
+    assert rows == [(name, text) for name, text, _ in ShareCollector.METRICS]

@@ -74,7 +74,7 @@ def test_the_answer_says_where_and_for_how_long_an_experiment_holds_too_much(two
     assert two.read("a", waits=8)["over"] == (["x"], pytest.approx(3.1))
     assert two.read("b", waits=8)["over"] == ([], 0.0)
     # Its trial has ended: the time begins again.
-    two.release(next(key for key, one in two.plugin.leases["a"].items() if one.address == "x"))
+    two.release(next(key for key, one in two.plugin.records.by_experiment["a"].items() if one.address == "x"))
     two.advance(0.1)
     assert two.read("a", waits=8)["over"] == ([], 0.0)
     two.plugin.note("b", None)
@@ -145,7 +145,9 @@ def test_an_experiment_that_joins_gets_the_next_place(two: Scheduler) -> None:
     assert given["withheld"] == {"x": 1} or given["withheld"] == {"y": 1}
     (address,) = given["withheld"]
     # It releases that lease when its trial ends, and the second experiment is notified.
-    key = next(key for key, lease in two.plugin.leases["a"].items() if lease.address == address)
+    key = next(
+        key for key, lease in two.plugin.records.by_experiment["a"].items() if lease.address == address
+    )
     two.release(key)
     assert two.advance(0.05) == ["b"]
     assert two.read("b", waits=8)["withheld"] == {}
@@ -155,7 +157,7 @@ def test_an_experiment_that_joins_gets_the_next_place(two: Scheduler) -> None:
 def test_a_driver_is_notified_once_until_it_reads(two: Scheduler) -> None:
     two.read("b", waits=8)
     assert two.advance(0.1) == ["a"]
-    two.release(next(iter(two.plugin.leases["a"])))
+    two.release(next(iter(two.plugin.records.by_experiment["a"])))
     assert "a" not in two.advance(0.1)
 
 
@@ -197,7 +199,7 @@ def test_what_is_held_between_two_plans_counts_although_no_plan_sees_it() -> Non
 
 def test_room_that_is_not_used_is_not_reserved_for_long(two: Scheduler) -> None:
     two.read("b", waits=8)
-    two.release(next(iter(two.plugin.leases["a"])))
+    two.release(next(iter(two.plugin.records.by_experiment["a"])))
     two.advance(0.1)
     free = [address for address in "xy" if not two.workers[address].used_resources["CPU"]]
     assert list(two.read("a", waits=8)["withheld"]) == free
@@ -288,7 +290,7 @@ def test_other_trials_are_not_kept_waiting_for_room_that_the_last_ones_did_not_u
 
 def test_room_that_the_driver_has_not_read_of_stays_reserved(two: Scheduler) -> None:
     two.read("b", waits=8)
-    two.release(next(iter(two.plugin.leases["a"])))
+    two.release(next(iter(two.plugin.records.by_experiment["a"])))
     for _ in range(4):
         two.advance(0.9)
         last = two.read("a", waits=8)["withheld"]
@@ -300,7 +302,7 @@ def test_room_that_the_driver_has_not_read_of_stays_reserved(two: Scheduler) -> 
 
 def test_the_further_workers_of_a_trial_stay_free_until_it_holds_them(two: Scheduler) -> None:
     pair = {"requests": [([CPU, CPU], "STRICT_SPREAD", 1)]}
-    for key in list(two.plugin.leases["a"]):
+    for key in list(two.plugin.records.by_experiment["a"]):
         two.release(key)
     two.read("b", priority=1, **pair)
     two.advance(0.1)
@@ -321,7 +323,7 @@ def test_the_further_workers_of_a_trial_stay_free_until_it_holds_them(two: Sched
 
 def test_a_further_worker_that_is_not_acquired_is_free_again(two: Scheduler) -> None:
     pair = {"requests": [([CPU, CPU], "STRICT_SPREAD", 1)]}
-    for key in list(two.plugin.leases["a"]):
+    for key in list(two.plugin.records.by_experiment["a"]):
         two.release(key)
     two.read("b", priority=1, **pair)
     two.hold("b", "x", 1)
@@ -415,7 +417,7 @@ def test_plans_take_a_fiftieth_of_the_time_at_most(two: Scheduler) -> None:
     two.stopwatch = lambda: float(next(clock))
     two.read("b", waits=8)
     assert two.plugin.plans == 1
-    two.release(next(iter(two.plugin.leases["a"])))
+    two.release(next(iter(two.plugin.records.by_experiment["a"])))
     for _ in range(4):
         two.advance(10)
         two.read("b", waits=8)
@@ -430,21 +432,21 @@ def test_leases_that_existed_before_the_plugin_count(two: Scheduler) -> None:
     for work in [again.start(two)]:
         with pytest.raises(StopIteration):
             work.send(None)
-    assert again.leases == two.plugin.leases
+    assert again.records.by_experiment == two.plugin.records.by_experiment
     assert again.name == PLUGIN_NAME
 
 
 def test_tasks_of_others_are_not_leases(two: Scheduler) -> None:
-    before = {name: dict(leases) for name, leases in two.plugin.leases.items()}
+    before = {name: dict(leases) for name, leases in two.plugin.records.by_experiment.items()}
     two.plugin.transition(("x-lease-y", 1), "waiting", "processing")
     two.plugin.transition("sum", "waiting", "processing")
     two.plugin.transition("dasktune-gone-actor-1-lease-2", "processing", "released")
-    assert two.plugin.leases == before
+    assert two.plugin.records.by_experiment == before
 
 
 def test_other_programs_use_comes_first(two: Scheduler) -> None:
     # An experiment of another version: its lease is known, the experiment is not.
-    two.release(next(iter(two.plugin.leases["a"])))
+    two.release(next(iter(two.plugin.records.by_experiment["a"])))
     two.hold("older", "x", 7)
     two.read("b", waits=8)
     two.advance(0.1)
@@ -475,7 +477,7 @@ def test_a_worker_that_an_experiment_cannot_use_is_not_reserved_for_it(two: Sche
 def limits(scheduler: Scheduler, name: str, address: str = "x") -> dict[str, Any]:
     """Return what a driver reads of a worker besides Dask's own records."""
     worker = scheduler.workers[address]
-    leases = scheduler.plugin.leases.get(name, {}).values()
+    leases = scheduler.plugin.records.by_experiment.get(name, {}).values()
     used = {
         kind: amount - sum(one.needs.get(kind, 0) for one in leases if one.address == address)
         for kind, amount in worker.used_resources.items()
@@ -525,7 +527,7 @@ def test_gpus_that_an_experiment_of_another_version_holds_are_not_planned() -> N
     assert [one for one in granted.values() if one] == [{"x": {"GPU": 1, "GPU/0": 1}}]
 
 
-def test_bundles_of_one_lease_and_gpus_that_share_a_device_are_told_apart() -> None:
+def test_bundles_of_one_lease_and_gpus_that_share_a_device_are_distinct() -> None:
     scheduler = Scheduler()
     # Three GPUs are declared on two devices.
     scheduler.add_worker("x", 8, gpus=["4", "5", "4"])

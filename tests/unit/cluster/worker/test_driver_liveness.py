@@ -6,7 +6,7 @@ import pytest
 
 from dasktune.cluster.worker.driver_liveness import DriverLiveness
 
-#: Seconds of silence. Short, since whoever waits for a driver that is silent waits for them.
+#: Seconds of silence. Short, since a test that waits for a silent driver really waits for them.
 LIMIT = 0.01
 
 
@@ -79,6 +79,6 @@ def test_waiting_ends_with_the_call_that_proves_something(clock):
     assert outcome == [True]
 
 
-def test_waiting_in_vain_comes_to_an_end():
+def test_waiting_without_a_call_ends():
     contact = DriverLiveness(0.0)
     assert not contact.wait_until_alive()

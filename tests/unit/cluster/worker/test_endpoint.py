@@ -68,7 +68,7 @@ def test_a_trial_that_is_done_is_not_spoken_of_and_never_begun_again(endpoint):
     assert told(endpoint.poll(late)) == ["b"]
 
 
-def test_too_much_news_comes_in_several_calls_and_nobody_is_left_out(actor):
+def test_too_much_news_comes_in_several_calls_and_none_is_left_out(actor):
     endpoint = endpoint_of(actor, largest_reply=8)
     first = endpoint.poll(Request(number=1, assignments=assignments("a", "b", "c", "d", "e")))
     assert (told(first), first.more) == (["a", "b"], True)
@@ -98,7 +98,7 @@ def test_a_trial_that_is_stopped_on_its_way_is_never_begun(endpoint, actor):
 
 
 class NoticedRun:
-    """A run that records what it is told."""
+    """A run that records the calls of its methods."""
 
     finished = occupied = is_notified = False
     in_use = True
@@ -186,7 +186,7 @@ def test_a_trial_that_has_left_in_time_is_not_interrupted():
     assert "interrupt" not in run.told
 
 
-def test_a_trial_that_another_worker_with_notice_takes_part_in_is_told_by_the_driver():
+def test_a_trial_with_another_worker_that_has_notice_gets_it_from_the_driver():
     run = NoticedRun()
     worker, endpoint = noticed_endpoint(run)
     endpoint.poll(Request(number=1, assignments=assignments("a")))

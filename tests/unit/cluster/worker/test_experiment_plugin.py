@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import signal
 import weakref
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from distributed.core import Status
 
-from dasktune.cluster.worker.experiment_plugin import ExperimentPlugin
+from dasktune.cluster.worker.experiment_plugin import ExperimentPlugin, process_group
 
 
 class Worker:
@@ -46,3 +49,36 @@ def test_a_connection_that_comes_after_the_end_of_the_experiment_is_ended():
     comm = SimpleNamespace(abort=lambda: aborted.append(True))
     assert asyncio.run(serve(comm, actor="a", lost_after_s=1.0)) is Status.dont_reply
     assert aborted == [True]
+
+
+@pytest.fixture
+def interrupted():
+    """Return the handler of SIGINT, which a test may replace."""
+    before = signal.getsignal(signal.SIGINT)
+    yield before
+    signal.signal(signal.SIGINT, before)
+
+
+def test_workers_of_the_same_terminal_ignore_ctrl_c_until_the_last_experiment_ends(interrupted):
+    worker = Worker()
+    first, second = (ExperimentPlugin(name, b"", terminal=process_group()) for name in ("x@c", "y@c"))
+    for plugin in (first, second):
+        worker.add(plugin)
+    signal.raise_signal(signal.SIGINT)
+    asyncio.run(first.teardown(worker))
+    signal.raise_signal(signal.SIGINT)
+    asyncio.run(second.teardown(worker))
+    assert signal.getsignal(signal.SIGINT) is interrupted
+
+
+@pytest.mark.parametrize(
+    ("terminal", "driver"),
+    [(None, None), (("another-host", 1), None), (process_group(), os.getpid())],
+    ids=["no terminal", "another host", "in the driver's process"],
+)
+def test_workers_that_must_not_ignore_ctrl_c_keep_their_handler(interrupted, terminal, driver):
+    worker, plugin = Worker(), ExperimentPlugin("x@c", b"", terminal=terminal, driver=driver)
+    worker.add(plugin)
+    assert signal.getsignal(signal.SIGINT) is interrupted
+    asyncio.run(plugin.teardown(worker))
+    assert signal.getsignal(signal.SIGINT) is interrupted

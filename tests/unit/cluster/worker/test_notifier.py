@@ -65,7 +65,7 @@ def test_a_driver_that_has_been_called_is_not_called_again(loop, notifier, later
     assert loop.rings == 1
 
 
-def test_a_half_full_outbox_calls_a_driver_that_may_not_have_heard(loop, notifier):
+def test_a_half_full_outbox_calls_a_driver_that_may_not_know(loop, notifier):
     notifier.notify(NOW)
     notifier.notify(AGAIN)
     assert loop.rings == 2

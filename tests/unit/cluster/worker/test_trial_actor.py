@@ -310,7 +310,7 @@ def test_a_cleanup_that_never_ends_is_left_behind_and_occupies_the_slot(tell):
     worker.assign({"test": tell.name, "reusable": False})
     worker.until(Ended)
     assert "interrupted" in tell.log
-    # The driver is told not to use it again, and its lease waits for what is left.
+    # The reply says not to use it again, and the lease waits for what is left.
     assert worker.occupied
     [left, *_] = worker.actor.release_idle()
     assert not left.finished
@@ -419,7 +419,7 @@ def save(config):
     report({"step": 1}, checkpoint=Checkpoint.from_dict({"step": 1}))
 
 
-def first_haul(worker):
+def first_transfer(worker):
     """Wait for the notifier for something to be carried, and return its number."""
     while not (worker.key in worker.news and worker.news[worker.key].transfers):
         worker.trial()
@@ -432,10 +432,10 @@ def carry(worker, number, step, key=None):
     return open_reply(asyncio.run(worker.actor.transfer_step(dumps(carriage))))
 
 
-def test_the_driver_is_told_of_what_is_to_be_carried_until_it_has_ended():
+def test_the_driver_gets_what_is_to_be_carried_until_it_has_ended():
     worker = Worker(save)
     worker.assign(relayed=True)
-    number = first_haul(worker)
+    number = first_transfer(worker)
     worker.ask()
     # It is said again: an answer may get lost on its way.
     assert worker.news[worker.key].transfers == (number,)
@@ -453,7 +453,7 @@ def test_the_driver_is_told_of_what_is_to_be_carried_until_it_has_ended():
 def test_a_trial_whose_checkpoint_is_carried_ends_with_its_driver():
     worker = Worker(save)
     worker.assign(relayed=True)
-    first_haul(worker)
+    first_transfer(worker)
     worker.state.actors.clear()
     worker.actor.check_driver()
     assert isinstance(worker.until(Stopped), Stopped)

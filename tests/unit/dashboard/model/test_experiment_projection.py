@@ -36,7 +36,7 @@ def test_goals_are_checked():
         ExperimentProjection(metric="loss", mode="low")
 
 
-def test_a_trial_is_told_from_its_records():
+def test_a_trial_is_made_of_its_records():
     projection = projection_of(
         suggested("a", 1.0, net={"lr": 0.1}),
         started("a", 2.0),
@@ -113,7 +113,7 @@ def test_results_that_are_computed_again_replace_the_first_ones_and_do_not_count
     assert (trial.losses, trial.reason) == (1, "its worker died")
 
 
-def test_attempts_tell_how_they_ended_and_from_where_they_went_on():
+def test_attempts_say_how_they_ended_and_from_where_they_resumed():
     restore = action("RestoreTrial", "a", checkpoint=saved("x", 0, 3), milestones=[])
     projection = projection_of(
         suggested("a"),
@@ -135,7 +135,7 @@ def test_attempts_tell_how_they_ended_and_from_where_they_went_on():
     assert trial.attempt is trial.attempts[-1]
 
 
-def test_what_ran_under_a_driver_that_died_ends_where_that_was_last_heard_of():
+def test_what_ran_under_a_driver_that_died_ends_at_its_last_record():
     projection = projection_of(
         suggested("a"),
         started("a", 1.0),
@@ -266,7 +266,7 @@ def test_asha_says_what_trials_were_compared_with():
     assert projection.num_results == spent
 
 
-def test_population_based_training_tells_who_came_of_whom():
+def test_population_based_training_names_the_donors():
     projection = projection_of(*pbt_journal())
     assert projection.exploits
     for one in projection.exploits:
@@ -308,7 +308,7 @@ def test_memory_is_bounded_by_the_trials_whatever_they_report():
     assert len(pickle.dumps(projection)) < 500_000
 
 
-def test_how_long_it_will_take_is_told_by_the_trials_of_this_session():
+def test_the_trials_of_this_session_say_how_long_it_will_take():
     records = [suggested(f"t{i}") for i in range(4)]
     ends = [about("TrialEnded", f"t{i}", 10.0 * i, status="TERMINATED") for i in (1, 2)]
     assert projection_of(*records, *ends, total=4).remaining == 20.0

@@ -46,7 +46,7 @@ def test_another_metric_can_be_looked_at(experiment):
     assert projection.best_value == 27
 
 
-def test_no_experiment_and_a_damaged_one_are_told_apart_from_others(tmp_path):
+def test_no_experiment_and_a_damaged_one_raise_different_errors(tmp_path):
     with pytest.raises(StorageError, match="no experiment"):
         load_projection(tmp_path)
     (tmp_path / "experiment.json").write_text(json.dumps({"metric": 7, "mode": "low"}))

@@ -7,6 +7,7 @@ from typing import Any
 from projection_kit import about, projection_of, result, suggested
 
 from dasktune.dashboard.report.rank_lines import rank_lines
+from dasktune.trial.resources import ElasticPlacement, HostPlacement
 
 
 def started(**more: Any) -> dict[str, Any]:
@@ -28,10 +29,20 @@ def test_each_rank_has_a_line() -> None:
     head, columns, first, second = lines_of(
         started(ranks=ranks), result("a", 1, 2.0, loss=1.0, **seen), result("a", 2, 3.0, **seen)
     )
-    assert head == "ranks"
+    assert head == "ranks: 2"
     assert columns.split()[:4] == ["rank", "host", "worker", "GPUs"]
     assert first.split() == ["0", "h1", "tcp://h1:1", "0", "2", "0", "0"]
     assert second.split() == ["1", "h2", "tcp://h2:1", "0,", "1", "2", "2", "1"]
+
+
+def test_a_trial_that_trains_with_fewer_ranks_says_how_many_it_may_have() -> None:
+    elastic = ElasticPlacement(HostPlacement([{"CPU": 1.0}] * 4), 2, 4)
+    ranks = [["tcp://h1:1", []], ["tcp://h2:1", []]]
+    asked = {**suggested("a"), "resources": elastic.to_json()}
+    [trial] = projection_of(asked, started(ranks=ranks)).trials
+    assert next(rank_lines(trial)) == "ranks: 2 of 4"
+    [trial] = projection_of(asked, started(ranks=2 * ranks)).trials
+    assert next(rank_lines(trial)) == "ranks: 4"
 
 
 def test_of_many_ranks_the_slowest_are_listed() -> None:
@@ -41,5 +52,5 @@ def test_of_many_ranks_the_slowest_are_listed() -> None:
         for step in range(1, 20)
     ]
     head, _, *lines = lines_of(started(ranks=ranks), *late)
-    assert head == "ranks, the 16 slowest of 40"
+    assert head == "ranks: 40, the 16 slowest"
     assert [int(line.split()[0]) for line in lines] == list(range(20, 36))

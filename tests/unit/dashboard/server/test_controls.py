@@ -1,4 +1,4 @@
-"""The dashboard's buttons: two clicks, a token, and nobody else's page."""
+"""The dashboard's buttons: two clicks, and what they do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dasktune.errors import ControlError
 
 
 class Commander:
-    """Writes down what it is told, and answers when the test says so."""
+    """Records the commands, and answers when the test says so."""
 
     def __init__(self):
         self.calls = []
@@ -115,7 +115,7 @@ def test_a_trial_must_be_selected_to_be_stopped():
         (ZeroDivisionError("x"), "the command failed: ZeroDivisionError"),
     ],
 )
-def test_what_was_refused_is_told(error, told):
+def test_a_refusal_is_shown(error, told):
     bar = Bar()
     bar.press("Hold new trials")
     bar.press("Confirm")
@@ -130,6 +130,3 @@ def test_a_command_that_comes_before_the_run_is_not_done():
     bar.press("Hold new trials")
     bar.press("Confirm")
     assert bar.told == "the experiment is not running yet"
-
-
-# The token

@@ -188,7 +188,7 @@ class FakeProcess:
 
 
 def test_an_agent_has_not_finished_before_the_last_process_is_gone(monkeypatch: pytest.MonkeyPatch):
-    starting, go_on = threading.Event(), threading.Event()
+    starting, gate = threading.Event(), threading.Event()
 
     class Slow(FakeProcess):
         made: ClassVar[list[Any]] = []
@@ -196,7 +196,7 @@ def test_an_agent_has_not_finished_before_the_last_process_is_gone(monkeypatch: 
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__()
             starting.set()
-            assert go_on.wait(PATIENCE)
+            assert gate.wait(PATIENCE)
 
     monkeypatch.setattr(rank_agent, "ChildProcess", Slow)
     other = Other()
@@ -206,7 +206,7 @@ def test_an_agent_has_not_finished_before_the_last_process_is_gone(monkeypatch: 
     other.agent.close()
     # The process may run already, although the agent does not know it yet.
     assert not other.agent.finished
-    go_on.set()
+    gate.set()
     [process] = Slow.made
     process.die()
     assert isinstance(other.next(), RankDied)
@@ -327,6 +327,8 @@ class FakeServers:
     def wait_until_ready(self, is_needed: Any) -> Any:
         while is_needed():
             if self.imported.wait(0.001):
+                if isinstance(self.preloaded, ForkServerLost):
+                    raise self.preloaded
                 return self.preloaded
         return None
 
@@ -372,9 +374,10 @@ def start_with_preload(ranks: int) -> StartRanks:
     [
         (Preloaded(), False, ["0", "1"]),
         (Preloaded(), True, [None, None]),
-        (Preloaded(refusal="importing them starts threads"), False, [None, None]),
+        (ForkServerLost("it has ended with status -9"), True, [None, None]),
+        (Preloaded(refusal="it has threads"), False, [None, None]),
     ],
-    ids=["forks", "lost", "refusal"],
+    ids=["forks", "lost", "lost-early", "refusal"],
 )
 def test_ranks_are_fresh_interpreters_if_they_cannot_be_forked(
     forking: type[Forking], preloaded: Any, is_lost: bool, forked: list[Any]
@@ -389,6 +392,17 @@ def test_ranks_are_fresh_interpreters_if_they_cannot_be_forked(
     assert servers.users == 1
     other.agent.close()
     assert servers.users == 0
+
+
+def test_ranks_are_fresh_interpreters_if_the_user_says_so(forking: type[Forking]):
+    servers = FakeServers(Preloaded())
+    other = Other(servers=servers)
+    other.agent.handle(start(2, preload=None))
+    for _ in _say_began(forking.made, 2):
+        assert isinstance(other.next(), FromRank)
+    assert [one.forked for one in forking.made] == [None, None]
+    assert not servers.acquired.is_set()
+    other.agent.close()
 
 
 def test_modules_that_cannot_be_imported_fail_all_ranks(forking: type[Forking]):

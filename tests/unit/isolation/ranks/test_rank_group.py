@@ -337,7 +337,7 @@ def test_reading_and_waiting_for_a_checkpoint_do_not_count_as_silence(found: boo
     clock.now += 1000.0  # an upload ended
     group.answer_checkpoint(1, NewestCheckpoint(record=record if found else None))
 
-    def go_on() -> None:
+    def ask_later() -> None:
         if found:
             agents.word(1, CheckpointLoaded())
         agents.word(0, AskCheckpoint())
@@ -345,7 +345,7 @@ def test_reading_and_waiting_for_a_checkpoint_do_not_count_as_silence(found: boo
     if found:
         clock.now += 1000.0  # the rank reads
     # The group already waits, or finds the messages: both are right, and the first is likely.
-    threading.Timer(0.02, go_on).start()
+    threading.Timer(0.02, ask_later).start()
     assert group.next_event() == NewCheckpointAsked(0)
     group.answer_checkpoint(0, NewestCheckpoint(record=None))
     clock.now += 1000.0
@@ -360,7 +360,7 @@ def test_ranks_that_do_not_start_are_named() -> None:
 
 
 @pytest.mark.parametrize("early", [True, False], ids=["before-the-port", "while-running"])
-def test_a_lost_worker_and_a_kill_are_told_apart(early: bool) -> None:
+def test_a_lost_worker_and_a_kill_are_distinct(early: bool) -> None:
     lost = AgentLost(B, "closed")
 
     def lose(agents: Agents, address: str) -> None:

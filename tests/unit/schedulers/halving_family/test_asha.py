@@ -48,7 +48,7 @@ def test_it_has_two_names():
     assert ASHAScheduler is AsyncHyperBandScheduler
 
 
-def test_the_first_at_a_rung_goes_on_and_the_worse_half_of_the_others_stops():
+def test_the_first_at_a_rung_is_kept_and_the_worse_half_of_the_others_stops():
     scheduler = asha()
     assert report(scheduler, 0, 1, 0.5) == Continue()
     assert report(scheduler, 1, 1, 0.6) == Continue()
@@ -88,7 +88,7 @@ def test_a_trial_is_measured_by_those_before_it(values, factor):
 
 @settings(max_examples=30)
 @given(st.floats(-1e300, 1e300), st.integers(2, 40), st.floats(1.01, 50))
-def test_ties_go_on(value, n, factor):
+def test_ties_never_stop(value, n, factor):
     scheduler = asha(reduction_factor=factor)
     assert not any(stops(scheduler, number, 1, value) for number in range(n))
 
@@ -135,7 +135,7 @@ def test_a_score_that_is_not_finite_is_the_worst_and_poisons_nothing(value, mode
     assert decision.reason.endswith("at rung 1 of bracket 0, where others are finite")
     assert report(scheduler, 4, 1, 0.5) == Continue()
     assert len(rung(scheduler, 0)) == 2
-    assert stops(scheduler, 0, 2, value) is False  # nobody finite has come to that rung
+    assert stops(scheduler, 0, 2, value) is False  # no finite score has reached that rung
     report(scheduler, 4, 2, 0.5)
     assert stops(scheduler, 1, 2, value) is True
 
@@ -191,7 +191,7 @@ def test_the_last_rung_is_recorded_though_trials_end_there():
     assert [rung(scheduler, i) for i in range(3)] == [[0.9]] * 3
 
 
-def test_trials_may_be_let_go_on_beyond_max_t():
+def test_trials_may_continue_beyond_max_t():
     scheduler = asha(max_t=4, stop_last_trials=False)
     assert report(scheduler, 0, 4, 0.9) == Continue()
     assert stops(scheduler, 1, 4, 0.1)
@@ -231,7 +231,7 @@ def test_results_between_milestones_commute(order):
     assert scheduler.state_dict() == before
 
 
-def test_a_trial_that_ends_by_itself_is_recorded_where_it_came_to():
+def test_a_trial_that_ends_by_itself_is_recorded_at_its_last():
     scheduler = asha()
     report(scheduler, 0, 1, 0.5)
     for _ in range(2):
@@ -239,7 +239,7 @@ def test_a_trial_that_ends_by_itself_is_recorded_where_it_came_to():
     assert [rung(scheduler, i) for i in range(4)] == [[0.5], [0.7], [0.7], []]
 
 
-def test_an_end_without_a_result_is_harmless_however_often_it_is_told():
+def test_an_end_without_a_result_is_harmless_however_often_it_comes():
     scheduler = asha()
     report(scheduler, 0, 1, 0.5)
     before = scheduler.state_dict()
@@ -308,7 +308,7 @@ def test_its_line_shows_the_cutoffs():
     ),
     st.integers(0, 40),
 )
-def test_a_restored_scheduler_goes_on_as_if_nothing_had_been(events, cut):
+def test_a_restored_scheduler_decides_like_the_original(events, cut):
     whole, first = asha(brackets=3), asha(brackets=3)
     for number, t, score in events[:cut]:
         assert report(whole, number, t, score) == report(first, number, t, score)

@@ -28,7 +28,7 @@ def test_the_bracket_with_the_most_trials_comes_first():
     assert sizes == [81, 34, 15, 8, 5, 81]
 
 
-def test_the_budget_goes_with_the_result_that_came_to_the_rung(floor):
+def test_the_budget_goes_with_the_result_that_reached_the_rung(floor):
     assert info(floor, 0, 1) == {}
     assert isinstance(floor.report(0, 1, 0.5), Pause)
     assert info(floor, 0, 1) == {"hyperband_info/budget": 1}
@@ -41,7 +41,7 @@ def test_the_budget_is_known_of_the_one_that_came_last_too(floor):
     assert info(floor, 8, 1) == {"hyperband_info/budget": 1}
 
 
-def test_the_budget_is_known_of_one_that_stops_until_its_end_has_been_told(floor):
+def test_the_budget_is_known_of_one_that_stops_until_its_end_has_come(floor):
     for number in range(1, 9):
         floor.report(number, 1, number / 10)
     decision = floor.scheduler.on_trial_result(trial(0), result(1, 0.0))
@@ -51,12 +51,12 @@ def test_the_budget_is_known_of_one_that_stops_until_its_end_has_been_told(floor
     assert info(floor, 0, 1) == {}
 
 
-def test_one_that_jumps_has_come_to_the_highest_rung_that_it_passed(floor):
+def test_one_that_jumps_has_reached_the_highest_rung_that_it_passed(floor):
     floor.report(0, 5, 0.5)
     assert info(floor, 0, 5) == {"hyperband_info/budget": 3}
     floor.scheduler.on_trial_result(trial(1), result(12, 0.5))
     assert info(floor, 1, 12) == {"hyperband_info/budget": 9}
 
 
-def test_of_a_trial_that_it_never_heard_of_it_tells_nothing(floor):
+def test_of_an_unknown_trial_it_says_nothing(floor):
     assert info(floor, 99, 1) == {}

@@ -1,4 +1,4 @@
-"""HyperBand: who waits for whom, who goes on, and that nobody waits for ever."""
+"""HyperBand: which trials wait for others, which resume, and that none waits for ever."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_loss_is_better_the_lower():
 
 @settings(max_examples=20)
 @given(st.permutations(range(9)))
-def test_who_goes_on_does_not_depend_on_who_comes_first(order):
+def test_who_is_kept_does_not_depend_on_who_comes_first(order):
     floor = nine()
     scores = [0.5, 0.1, nan, 0.5, 0.9, 0.5, 0.5, 0.2, 0.3]
     for number in order:
@@ -136,7 +136,7 @@ def test_a_score_that_is_not_finite_is_the_worst(value, mode):
     assert floor.pending | floor.running == {6, 7, 8}
 
 
-def test_where_no_score_is_finite_the_first_trials_go_on():
+def test_where_no_score_is_finite_the_first_trials_stay():
     floor = nine()
     for number in reversed(range(9)):
         floor.report(number, 1, nan)
@@ -168,7 +168,7 @@ def test_a_result_that_does_not_say_how_far_it_is_changes_nothing(t, caplog):
 
 
 @pytest.mark.parametrize("how", ["fail", "end", "remove"])
-def test_one_that_drops_out_last_on_a_later_rung_strands_nobody(how):
+def test_one_that_drops_out_last_on_a_later_rung_strands_none(how):
     floor = at_second_rung()
     for number in (7, 8):
         assert isinstance(floor.report(number, 3, number / 10), Pause)
@@ -179,7 +179,7 @@ def test_one_that_drops_out_last_on_a_later_rung_strands_nobody(how):
 
 
 @pytest.mark.parametrize("how", ["fail", "end", "remove"])
-def test_one_that_drops_out_on_the_first_rung_strands_nobody(how):
+def test_one_that_drops_out_on_the_first_rung_strands_none(how):
     floor = nine()
     for number in range(1, 9):
         floor.report(number, 1, number / 10)
@@ -187,7 +187,7 @@ def test_one_that_drops_out_on_the_first_rung_strands_nobody(how):
     assert floor.pending == {6, 7, 8}
 
 
-def test_where_so_many_drop_out_that_there_is_room_for_all_nobody_is_stopped():
+def test_where_so_many_drop_out_that_there_is_room_for_all_none_is_stopped():
     floor = nine()
     for number in range(7):
         floor.fail(number)
@@ -204,7 +204,7 @@ def test_when_all_have_dropped_out_the_bracket_is_over():
     assert floor.scheduler.state_dict()["members"] == {}
 
 
-def test_an_end_that_is_told_twice_is_harmless():
+def test_an_end_that_comes_twice_is_harmless():
     floor = at_second_rung()
     floor.fail(6)
     before = floor.scheduler.state_dict()
@@ -267,7 +267,7 @@ def test_the_end_of_the_search_changes_nothing_where_trials_are_still_on_their_w
     assert floor.pending == {1}
 
 
-def test_a_trial_that_is_told_of_again_keeps_its_place():
+def test_a_trial_that_is_added_again_keeps_its_place():
     floor = nine()
     floor.report(0, 1, 0.5)
     before = floor.scheduler.state_dict()
@@ -295,7 +295,7 @@ def test_trials_that_jump_over_rungs_stand_at_each_of_them_with_what_they_have()
     floor.start_all()
     for number in range(26):
         assert isinstance(floor.report(number, 4, number), Pause)
-    # 27 -> 9 at rung 1 -> 3 at rung 3, where nobody has to train for it.
+    # 27 -> 9 at rung 1 -> 3 at rung 3, where no trial has to train for it.
     assert floor.report(26, 4, 26) == Continue(
         commands=tuple(
             [StopOther(trial_id=f"a_{n:05d}", reason=floor.ended[n]) for n in range(17, -1, -1)]
@@ -341,7 +341,7 @@ def test_one_that_jumps_to_the_end_stops_there_and_is_not_waited_for():
     assert floor.pending == {5, 6, 7}
 
 
-def test_the_last_trials_may_be_let_go_on_beyond_max_t():
+def test_the_last_trials_may_continue_beyond_max_t():
     scheduler = HyperBandForBOHB(metric="acc", mode="max", max_t=3, stop_last_trials=False)
     floor = Floor(scheduler)
     floor.add(0, 1, 2)
@@ -367,7 +367,7 @@ def test_one_that_stands_and_reports_again_still_waits():
     assert floor.scheduler.state_dict() == before
 
 
-def test_one_that_was_still_on_its_worker_when_it_was_to_go_on_goes_on_all_the_same():
+def test_one_that_was_still_on_its_worker_when_it_was_to_resume_resumes_later():
     floor = nine()
     floor.report_all(1, {number: number / 10 for number in range(9)})
     floor.pending = set()  # 6 and 7 have not left theirs yet
@@ -409,7 +409,7 @@ def test_one_that_comes_back_from_its_worker_goes_before_all_others(restored):
     assert floor.scheduler.choose_trial_to_run(Waiting(pending, {})) is trial(10)
 
 
-def test_those_that_go_on_are_not_taken_for_those_that_come_back():
+def test_those_that_resume_are_not_taken_for_those_that_come_back():
     floor = nine()
     floor.report_all(1, {number: number / 10 for number in range(9)})
     # In the order in which they left their workers.
@@ -418,7 +418,7 @@ def test_those_that_go_on_are_not_taken_for_those_that_come_back():
     assert floor.scheduler.choose_trial_to_run(Waiting(pending, {})) is going_on[1]
 
 
-def test_who_goes_on_where_it_is_is_not_offered_a_place():
+def test_who_continues_where_it_is_needs_no_new_place():
     floor = nine()
     floor.report_all(1, {number: number / 10 for number in range(9)})
     (cohort,) = floor.scheduler.state_dict()["cohorts"]
@@ -429,7 +429,7 @@ def test_who_goes_on_where_it_is_is_not_offered_a_place():
     assert floor.scheduler.state_dict() == before
 
 
-def test_where_nobody_runs_the_last_bracket_is_halved_though_it_is_not_full():
+def test_where_none_runs_the_last_bracket_is_halved_though_it_is_not_full():
     floor = Floor(HyperBandForBOHB(metric="acc", mode="max", max_t=9))
     floor.add(0, 1, 2)
     floor.start_all()
@@ -451,7 +451,7 @@ def test_those_that_wait_at_a_rung_are_not_chosen():
     assert floor.chosen() is None
 
 
-def test_what_the_journal_lets_go_on_that_was_stopped_here_goes_on_to_the_end():
+def test_what_the_journal_continues_that_was_stopped_here_runs_to_the_end():
     floor = nine()
     floor.report_all(1, {number: number / 10 for number in range(9)})
     for number in (0, 99):
@@ -518,7 +518,7 @@ STEPS = st.tuples(
 @pytest.mark.parametrize("name", MAKERS)
 @settings(max_examples=15)
 @given(steps=st.lists(STEPS, max_size=120))
-def test_whatever_happens_to_whom_nobody_waits_for_ever(name, steps):
+def test_whatever_happens_no_trial_waits_for_ever(name, steps):
     floor, times = Floor(MAKERS[name]()), {}
     for what, draw, score in steps:
         _step(floor, times, what, draw, score, MAKERS[name])
@@ -527,7 +527,7 @@ def test_whatever_happens_to_whom_nobody_waits_for_ever(name, steps):
         if floor.running:
             _step(floor, times, "report", 0, 0.5, MAKERS[name])
         elif floor.paused:
-            assert floor.no_more(), "nobody runs, and nobody may go on"
+            assert floor.no_more(), "no trial runs, and none may resume"
         else:
             break
     assert len(floor.ended) == len(times)
@@ -537,7 +537,7 @@ def test_whatever_happens_to_whom_nobody_waits_for_ever(name, steps):
 
 
 def _step(floor, times, what, draw, score, make):
-    """Let something happen to somebody, if there is anybody whom it can happen to."""
+    """Let something happen to a trial, if there is one that it can happen to."""
     if what == "add":
         floor.add(len(times))
         times[len(times)] = 0
@@ -568,7 +568,7 @@ def _step(floor, times, what, draw, score, make):
     scores=st.lists(st.floats(0, 1) | st.just(nan), min_size=24, max_size=24),
     cut=st.integers(0, 30),
 )
-def test_a_restored_scheduler_goes_on_as_if_nothing_had_been(scores, cut):
+def test_a_restored_scheduler_decides_like_the_original(scores, cut):
     def live(restored):
         floor, decisions = Floor(hyperband()), []
         floor.add(*range(17))
@@ -635,5 +635,5 @@ def test_less_than_one_step_is_one_rung():
     assert scheduler.next_milestones(trial(0)) == (Milestone("epochs", 0.5),)
 
 
-def test_nobody_is_chosen_where_nobody_waits():
+def test_none_is_chosen_where_none_waits():
     assert hyperband().choose_trial_to_run(Waiting({}, {})) is None

@@ -31,11 +31,11 @@ def report(scheduler, number, t, acc, seconds):
     return scheduler.on_trial_result(trial(number), result)
 
 
-def test_who_is_dominated_stops_and_who_is_not_goes_on():
+def test_who_is_dominated_stops_and_who_is_not_stays():
     scheduler = asha()
     assert report(scheduler, 0, 1, 0.5, 10) == Continue()
     assert report(scheduler, 1, 1, 0.4, 20) == Stop(
-        "in front 2 of 2, number 2 of 2 at rung 1 of bracket 0, of which the best 1 go on"
+        "in front 2 of 2, number 2 of 2 at rung 1 of bracket 0, of which the best 1 continue"
     )
     assert report(scheduler, 2, 1, 0.9, 10) == Continue()
     assert scheduler.debug_string() == (
@@ -52,7 +52,7 @@ def test_of_a_front_that_does_not_fit_the_crowded_ones_stop():
     assert decisions[:2] == [Continue()] * 2
     assert isinstance(decisions[2], Stop)
     assert decisions[3] == Stop(
-        "in front 1 of 1, number 4 of 4 at rung 1 of bracket 0, of which the best 2 go on"
+        "in front 1 of 1, number 4 of 4 at rung 1 of bracket 0, of which the best 2 continue"
     )
 
 
@@ -86,7 +86,7 @@ def test_a_trial_that_jumps_over_rungs_is_recorded_at_each_and_judged_on_the_hig
     assert len(scheduler.state_dict()["fronts"][0][1]) == 2
 
 
-def test_a_restored_scheduler_goes_on_as_if_nothing_had_been():
+def test_a_restored_scheduler_decides_like_the_original():
     whole, first = asha(brackets=2), asha(brackets=2)
     rng = default_rng(0)
     events = [(int(rng.integers(20)), int(rng.integers(1, 9)), *rng.random(2)) for _ in range(80)]

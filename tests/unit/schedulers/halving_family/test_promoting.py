@@ -1,4 +1,4 @@
-"""Asynchronous successive halving that promotes: who waits, who goes on, and who ends."""
+"""Asynchronous successive halving that promotes: which trials wait, resume and end."""
 
 from __future__ import annotations
 
@@ -46,10 +46,11 @@ def chosen(scheduler, *names, pending=()):
     return scheduler.choose_trial_to_run(Waiting(trials(*pending), trials(*names)))
 
 
-def test_nobody_passes_a_rung_before_there_are_enough_to_be_better_than():
+def test_none_passes_a_rung_before_there_are_enough_to_be_better_than():
     scheduler = asha()
     assert report(scheduler, 0, 1, 0.5) == Pause(
-        "waits for promotion: acc 0.5 is number 1 of 1 at rung 1 of bracket 0, of which the best 0 may go on"
+        "waits for promotion: acc 0.5 is number 1 of 1 at rung 1 of bracket 0, "
+        "of which the best 0 may continue"
     )
     assert paused(scheduler, 1, 1, 0.9)
     assert chosen(scheduler, 0, 1) is None
@@ -57,7 +58,7 @@ def test_nobody_passes_a_rung_before_there_are_enough_to_be_better_than():
     assert chosen(scheduler, 0, 1, 2) is trial(1)
 
 
-def test_who_is_good_enough_at_once_goes_on_without_a_pause():
+def test_who_is_good_enough_at_once_runs_on_without_a_pause():
     scheduler = asha()
     assert paused(scheduler, 0, 1, 0.5)
     assert paused(scheduler, 1, 1, 0.4)
@@ -123,7 +124,7 @@ def test_who_failed_while_it_was_paused_waits_for_its_promotion_all_the_same():
 def test_a_trial_that_jumps_over_rungs_counts_at_each_and_waits_at_the_highest():
     scheduler = asha(max_t=27)
     assert report(scheduler, 0, 4, 0.5).reason.endswith(
-        "number 1 of 1 at rung 3 of bracket 0, of which the best 0 may go on"
+        "number 1 of 1 at rung 3 of bracket 0, of which the best 0 may continue"
     )
     report(scheduler, 1, 1, 0.4)
     report(scheduler, 2, 1, 0.3)
@@ -170,14 +171,14 @@ def test_who_has_ended_is_promoted_no_more_and_what_it_left_stays(way):
     assert len(scheduler.state_dict()["rankings"][0][0]) == 3
 
 
-def test_a_trial_that_ends_by_itself_is_recorded_where_it_came_to():
+def test_a_trial_that_ends_by_itself_is_recorded_at_its_last():
     scheduler = asha()
     scheduler.on_trial_complete(trial(0), {ITERATION: 5, "acc": 0.5})
     assert [len(ranking) for ranking in scheduler.state_dict()["rankings"][0]] == [1, 1, 0]
     assert scheduler.state_dict()["held"] == {}
 
 
-def test_at_a_standstill_the_worse_half_ends_and_is_told_why():
+def test_at_a_standstill_the_worse_half_ends_with_a_reason():
     scheduler = asha(max_t=27)
     for number, (t, score) in enumerate([(1, 0.3), (3, 0.1), (1, 0.2), (1, 0.25), (3, 0.15)]):
         assert paused(scheduler, number, t, score)
@@ -187,14 +188,14 @@ def test_at_a_standstill_the_worse_half_ends_and_is_told_why():
     assert commands[0] == StopOther(
         trial_id="a_00002",
         reason="was not promoted: acc 0.2 is number 3 of 5 at rung 1 of bracket 0, of which the "
-        "best 1 may go on",
+        "best 1 may continue",
     )
     assert [one.trial_id for one in scheduler.on_standstill(Waiting({}, trials(1)))] == ["a_00001"]
 
 
 @settings(max_examples=30)
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=60), st.sampled_from([2, 2.5, 3, 4]))
-def test_the_best_of_a_rung_go_on_as_in_the_paper(scores, factor):
+def test_the_best_of_a_rung_continue_as_in_the_paper(scores, factor):
     scheduler = asha(reduction_factor=factor)
     going: set[int] = set()
     for number, score in enumerate(scores):
@@ -232,7 +233,7 @@ def test_the_state_of_other_rungs_is_refused():
         asha(max_t=27).load_state_dict(asha().state_dict())
 
 
-def test_a_start_of_whoever_was_not_waiting_changes_nothing():
+def test_a_start_of_one_that_did_not_wait_changes_nothing():
     scheduler = asha()
     report(scheduler, 0, 1, 0.5)
     scheduler.on_trial_add(trial(1))
@@ -245,7 +246,7 @@ def test_its_trials_do_not_start_in_order():
     assert not asha().starts_in_order
 
 
-def test_whoever_was_paused_by_somebody_else_does_not_wait_for_ever():
+def test_a_trial_that_another_paused_does_not_wait_for_ever():
     scheduler = asha()
     report(scheduler, 0, 1, 0.5)
     assert [one.trial_id for one in scheduler.on_standstill(Waiting({}, trials(0, 1)))] == ["a_00000"]

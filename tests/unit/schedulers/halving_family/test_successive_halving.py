@@ -34,7 +34,7 @@ def halving(**changes):
         (5, 9, 9, 3, [5], [9]),
     ],
 )
-def test_so_many_come_to_each_rung(n, first, max_t, factor, counts, budgets):
+def test_so_many_reach_each_rung(n, first, max_t, factor, counts, budgets):
     scheduler = halving(max_t=max_t, reduction_factor=factor, grace_period=first)
     rungs = run_to_the_end(scheduler, [float(-number) for number in range(n)])
     assert [len(rung) for rung in rungs] == counts
@@ -49,7 +49,7 @@ def test_so_many_come_to_each_rung(n, first, max_t, factor, counts, budgets):
     max_t=st.integers(1, 300) | st.floats(1, 300),
     factor=st.integers(2, 9) | st.floats(1.3, 9),
 )
-def test_whatever_the_powers_somebody_comes_to_the_end(n, max_t, factor):
+def test_whatever_the_powers_one_reaches_the_end(n, max_t, factor):
     scheduler = halving(max_t=max_t, reduction_factor=factor)
     rungs = run_to_the_end(scheduler, [float(number) for number in range(n)])
     assert set(rungs[-1].values()) == {max_t}
@@ -81,7 +81,7 @@ def test_a_cohort_of_a_given_size_is_halved_as_soon_as_it_is_full():
     assert floor.scheduler.next_milestones(trial(6)) == (Milestone(ITERATION, 1),)
 
 
-def test_a_cohort_may_have_another_size_when_an_experiment_goes_on():
+def test_a_cohort_may_have_another_size_in_a_resumed_experiment():
     before = halving(n_trials=6)
     floor = Floor(before)
     floor.add(*range(8))

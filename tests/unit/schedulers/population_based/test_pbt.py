@@ -120,7 +120,7 @@ def test_a_clone_counts_in_no_ranking_until_it_is_judged_again():
     crowd = Crowd(number=2, quantile_fraction=0.5)
     crowd.report(0, 5, score=0.9)
     crowd.exploit(1, crowd.report(1, 5, score=0.5))
-    # Worse than the clone was, but nobody knows how that is now.
+    # Worse than the clone was, but how that is now is unknown.
     assert isinstance(crowd.report(0, 10, score=0.1), Continue)
     assert isinstance(crowd.report(1, 10, score=0.05), Exploit)
 
@@ -171,7 +171,7 @@ def test_a_score_that_is_no_number_is_the_worst_and_always_replaced(score: Any):
         assert crowd.report(index, 10, score=score).donor == "t3"
 
 
-def test_without_anybody_to_clone_all_go_on():
+def test_without_a_trial_to_clone_all_resume():
     crowd = Crowd(synch=True)
     for index in range(4):
         crowd.report(index, 5, score=nan)
@@ -212,7 +212,7 @@ def test_a_trial_makes_room_for_those_that_wait():
     assert isinstance(crowd.report(0, 10, score=1.0), Continue)
 
 
-def test_nobody_makes_room_for_a_clone_that_has_left_its_own():
+def test_none_makes_room_for_a_clone_that_has_left_its_own():
     crowd = Crowd(number=2, quantile_fraction=0.5)
     crowd.report(0, 5, score=0.9)
     crowd.exploit(1, crowd.report(1, 5, score=0.5))
@@ -271,7 +271,7 @@ def test_a_restored_population_is_ranked_when_it_was_due_and_not_at_once(synch: 
     crowd.scheduler.load_state_dict(state)
     assert [crowd.due(index) for index in (0, 1)] == due == ([55, 55] if synch else [56, 56])
     assert crowd.report(0, 52, score=-1.0) == Continue()
-    # All of them may run, too: nobody has trained for too long.
+    # All of them may run, too: none has trained for too long.
     chosen = crowd.scheduler.choose_trial_to_run(Waiting({}, crowd.trials))
     assert chosen is crowd.trials["t0"]
 

@@ -21,7 +21,7 @@ from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.trial import Trial
 
 ROWS: list[list[Any]] = [
-    ["b", "z", 2, 2, {"lr": 9}, {"lr": 8}],  # given up when b became a clone of a
+    ["b", "z", 2, 2, {"lr": 9}, {"lr": 8}],  # dropped when b became a clone of a
     ["b", "a", 4, 5, {"lr": 0.1}, {"lr": 0.2}],
     ["c", "b", 9, 8, {"lr": 0.2}, {"lr": 0.3}],
 ]

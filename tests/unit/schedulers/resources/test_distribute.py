@@ -67,7 +67,7 @@ def test_an_increment_may_be_of_several_kinds(kind: str, base: Any):
 @pytest.mark.parametrize(
     ("kind", "base"), [("one", [{"CPU": 1, "GPU": 2}]), ("bundles", [{"CPU": 1}, {"GPU": 2}])]
 )
-def test_nobody_gets_more_increments_than_allowed(function: Any, kind: str, base: Any):
+def test_none_gets_more_increments_than_allowed(function: Any, kind: str, base: Any):
     more = {"GPU": 2}
     stage = Stage(
         function(add_bundles=kind == "bundles", increase_by=more, increase_by_times=2),
@@ -145,17 +145,17 @@ def test_a_function_that_two_experiments_share_takes_nothing_from_one_to_the_oth
 
 
 def test_what_is_not_evenly_divisible_stays_where_it_is():
-    """Ray Tune lets whoever reports first have it, and never takes it back."""
+    """Ray Tune gives it to the first trial that reports, and never takes it back."""
     stage = Stage(DistributeResources(), EIGHT, trials=3)
     first, second, third = stage.trials
     assert [stage.resize(one) for one in (third, second, first)] == [cpus(3), cpus(3), cpus(2)]
     assert [stage.resize(one) for one in (third, second, first)] == [None] * 3
-    newcomer = stage.add()
-    assert stage.resize(newcomer) is None
+    new_one = stage.add()
+    assert stage.resize(new_one) is None
     assert stage.resize(third) == cpus(2)
-    assert stage.resize(newcomer) is None
+    assert stage.resize(new_one) is None
     assert stage.resize(second) == cpus(2)
-    assert stage.resize(newcomer) == cpus(2)
+    assert stage.resize(new_one) == cpus(2)
     assert [stage.resize(one) for one in stage.trials] == [None] * 3
 
 
@@ -245,7 +245,7 @@ def test_what_has_no_limit_or_does_not_exist_is_not_shared_out(more: Any):
     assert stage.resize(stage.trials[0]) is None
 
 
-def test_nothing_happens_where_nobody_knows_what_there_is():
+def test_nothing_happens_where_the_capacity_is_unknown():
     assert Stage(DistributeResources()).resize(Stage(DistributeResources()).trials[0]) is None
 
 

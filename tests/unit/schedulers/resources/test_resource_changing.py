@@ -18,6 +18,7 @@ from dasktune.schedulers import (
     FIFOScheduler,
     HyperBandForBOHB,
     Pause,
+    PopulationBasedTraining,
     Resize,
     ResizeWaiting,
     ResourceChangingScheduler,
@@ -53,15 +54,15 @@ def test_several_trials_may_be_on_their_way_to_other_resources_at_once():
     for trial, decision in zip(stage.trials, decisions, strict=True):
         assert decision == Resize(cpus(2), "resumes with 2 CPU instead of 1 CPU")
         stage.leave(trial, decision)
-    newcomer = Trial(trial_id="new", config={}, resources=ONE_CPU)
-    # As if it had come first: a place is kept for whoever has left it.
-    waiting = Waiting({"new": newcomer, **stage.pending}, {})
+    new_one = Trial(trial_id="new", config={}, resources=ONE_CPU)
+    # As if it had come first: a place is kept for the trial that has left it.
+    waiting = Waiting({"new": new_one, **stage.pending}, {})
     for trial in stage.trials:
         assert stage.scheduler.choose_trial_to_run(waiting) is trial
         assert trial.resources == cpus(2)
         waiting.pending.pop(trial.trial_id)  # type: ignore[attr-defined]
         stage.come_back(trial)
-    assert stage.scheduler.choose_trial_to_run(waiting) is newcomer
+    assert stage.scheduler.choose_trial_to_run(waiting) is new_one
 
 
 @pytest.mark.parametrize("end", ["on_trial_complete", "on_trial_error", "on_trial_remove"])
@@ -183,7 +184,7 @@ def test_without_trials_there_is_no_first_one():
     assert ResourceChangingScheduler().base_trial_resources is None
 
 
-def test_what_nobody_has_is_not_granted(caplog: pytest.LogCaptureFixture):
+def test_what_no_worker_has_is_denied(caplog: pytest.LogCaptureFixture):
     """Ray Tune lets the trial wait for it for ever."""
     stage = Stage(always(cpus(6)), EIGHT)
     with caplog.at_level(logging.DEBUG):
@@ -194,12 +195,12 @@ def test_what_nobody_has_is_not_granted(caplog: pytest.LogCaptureFixture):
     assert stage.resize(stage.trials[0]) == cpus(6)
 
 
-def test_where_nobody_knows_what_there_is_the_function_is_believed():
+def test_where_the_capacity_is_unknown_the_function_is_believed():
     stage = Stage(always(cpus(600)))
     assert stage.resize(stage.trials[0]) == cpus(600)
 
 
-def test_a_trial_may_always_have_less_lest_others_wait_for_it():
+def test_a_trial_may_always_have_less_while_others_wait():
     stage = Stage(always(cpus(3)), {"CPU": 4}, trials=0)
     large = stage.add(cpus(4))
     lost = stage.add(cpus(4))
@@ -209,7 +210,7 @@ def test_a_trial_may_always_have_less_lest_others_wait_for_it():
 
 
 @pytest.mark.parametrize("decision", [Stop("bad"), Pause("others first")])
-def test_only_a_trial_that_goes_on_is_resized(decision: Any):
+def test_only_a_trial_that_is_kept_is_resized(decision: Any):
     stage = Stage(always(cpus(2)), EIGHT, scheduler=Deciding(decision))
     assert stage.report(stage.trials[0]) is decision
 
@@ -239,7 +240,7 @@ def test_who_waits_for_what_is_not_there_any_more_asks_for_its_base():
     del stage.workers["w1"]
     smaller = ResizeWaiting(trial_id=lost.trial_id, resources=ONE_CPU)
     assert stage.scheduler.on_cluster_change() == (smaller,)
-    # Whoever hears of it first says so.
+    # The decision on the next result says so.
     assert stage.report(first).commands == (smaller,)
     assert stage.scheduler.choose_trial_to_run(Waiting(stage.pending, {})) is lost
     stage.end(first)
@@ -266,7 +267,7 @@ def test_what_is_about_to_be_taken_is_not_promised_again():
     assert stage.resize(second) is None
 
 
-def test_where_further_bundles_may_be_is_free_to_nobody_else():
+def test_where_further_bundles_may_be_is_free_to_no_other():
     stage = Stage(always(cpus(4)), {"CPU": 2}, {"CPU": 4}, trials=1)
     stage.add(PlacementGroupFactory([{"CPU": 1}, {"CPU": 2}]))
     assert stage.resize(stage.trials[0]) is None
@@ -295,7 +296,7 @@ class Spy(TrialScheduler):
         return None
 
 
-def test_the_scheduler_inside_hears_of_everything():
+def test_the_scheduler_inside_gets_everything():
     spy = Spy()
     scheduler = ResourceChangingScheduler(spy)
     nothing = Waiting({}, {})
@@ -340,6 +341,12 @@ def test_what_it_judges_by_is_what_the_one_inside_judges_by():
     assert (asha.metric, asha.mode) == ("loss", "min")
     with pytest.raises(ConfigError, match="Set metric in one place"):
         ResourceChangingScheduler(ASHAScheduler(metric="loss")).set_search_properties("acc", "max")
+
+
+def test_trials_are_cloned_if_the_base_scheduler_clones_them():
+    population = PopulationBasedTraining(hyperparam_mutations={"x": [1, 2]})
+    assert ResourceChangingScheduler(population).clones_trials
+    assert not ResourceChangingScheduler(ASHAScheduler()).clones_trials
 
 
 def test_every_result_waits_for_a_decision_unless_nothing_ever_changes():

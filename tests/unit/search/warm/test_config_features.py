@@ -95,3 +95,10 @@ def test_the_most_frequent_bins_are_never_exceeded():
     found, _ = table({"k": choice(["a", "b"])}, past)
     assert np.nanmax(found) == 249
     assert np.isnan(found).sum() == 52
+
+
+def test_an_integer_that_no_float_can_be_is_missing():
+    found, _ = table(
+        {"x": uniform(0, 1), "n": choice([1, 2])}, [{"x": 10**400, "n": 1}, {"x": 0.5, "n": 10**400}]
+    )
+    same(found, [[nan, 1], [0.5, nan]])

@@ -73,7 +73,7 @@ def test_several_labels_of_a_sample_are_numbered_by_their_columns(search, as_giv
 
 @pytest.mark.parametrize("search", [tuned, incremental, hyperband])
 @pytest.mark.parametrize("targets", [LABELS, np.column_stack([y, y[::-1]])[::2], LABELS[:, :1]])
-def test_a_classifier_for_each_column_is_told_the_classes_of_each(search, targets):
+def test_a_classifier_for_each_column_gets_the_classes_of_each(search, targets):
     space = {"estimator__alpha": [1e-4, 1e-3]}
     samples = X[: len(targets)]
     found = search(MultiOutputClassifier(sgd()), space).fit(samples, targets)
@@ -81,7 +81,7 @@ def test_a_classifier_for_each_column_is_told_the_classes_of_each(search, target
     assert found.predict(samples).shape == targets.shape
 
 
-def test_the_last_step_of_a_pipeline_is_told_the_classes_that_it_takes():
+def test_the_last_step_of_a_pipeline_gets_the_classes_that_it_takes():
     pipeline = make_pipeline(StandardScaler(), MultiOutputClassifier(sgd()))
     space = {"multioutputclassifier__estimator__alpha": [1e-4, 1e-3]}
     assert np.isfinite(tuned(pipeline, space).fit(FEATURES, LABELS).best_score_)

@@ -44,7 +44,7 @@ def test_delayed_objects_have_the_digest_of_their_type():
     assert digest(dask.delayed(np.zeros)(3)) == digest(dask.delayed(np.zeros)(3))
 
 
-def test_another_argument_is_named_when_a_search_goes_on(tmp_path):
+def test_another_argument_is_named_when_a_search_resumes(tmp_path):
     storage = Storage(str(tmp_path))
     check_arguments(storage, {"n_iter": 3, "cv": [1]}, resumes=False)
     check_arguments(storage, {"n_iter": 3, "cv": [1]}, resumes=True)

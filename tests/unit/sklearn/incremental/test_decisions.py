@@ -84,7 +84,7 @@ def test_inverse_decay_looks_as_far_ahead_as_the_number_of_models_stays():
     }
 
 
-def test_inverse_decay_of_less_than_one_model_comes_to_its_end():
+def test_inverse_decay_of_less_than_one_model_ends():
     rule = {"patience": 0, "fits_per_score": 1}
     assert inverse_decay({0: records(0.5)}, start=1, decay_rate=1.0, **rule) == {0: 0}
     info = {number: records(number / 20) for number in range(20)}

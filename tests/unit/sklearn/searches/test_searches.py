@@ -29,7 +29,7 @@ X, y = load_iris(return_X_y=True)
 
 
 class Fickle(ClassifierMixin, BaseEstimator):
-    """Raises what it is told to."""
+    """Raises its parameter `error`, if it has one."""
 
     def __init__(self, error=None):
         self.error = error

@@ -87,7 +87,7 @@ def test_the_distributions_of_optuna_are_known():
     }
 
 
-def test_a_queue_goes_on_where_it_was():
+def test_a_queue_resumes_where_it_was():
     candidates = [{"a": 1}, {"a": 2}]
     first, second = CandidateQueue(candidates), CandidateQueue(candidates)
     assert first.next_trial("t0").config == {"a": 1}

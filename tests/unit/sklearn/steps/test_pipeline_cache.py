@@ -91,7 +91,7 @@ def encoders():
     return [encoder, make_column_transformer((encoder, [0]))]
 
 
-# It is how older versions are told to draw the same folds each time.
+# Older versions need `random_state` to draw the same folds each time.
 @pytest.mark.filterwarnings("ignore:`TargetEncoder:FutureWarning")
 @pytest.mark.parametrize("encoder", encoders())
 def test_what_encodes_targets_makes_the_same_of_the_samples_it_was_fitted_on_again(encoder):

@@ -39,7 +39,7 @@ def test_it_is_copied_once(given, tmp_path):
     assert has_initial_checkpoint(storage)
 
 
-def test_half_a_copy_is_made_anew(given, tmp_path):
+def test_half_a_copy_is_replaced(given, tmp_path):
     storage = Storage(str(tmp_path / "exp"))
     storage.write_bytes(f"{INITIAL_CHECKPOINT.path}/half", b"1")
     copy_initial_checkpoint(check_initial_checkpoint(given, storage.url, {}), storage)

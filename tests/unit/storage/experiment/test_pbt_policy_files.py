@@ -1,4 +1,4 @@
-"""The files that tell who was cloned from whom."""
+"""The files that say which trial was cloned from which."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_without_patience_there_is_one_attempt() -> None:
     assert attempts_of(RetrySchedule(0.0), 7.0) == [7.0]
 
 
-def test_what_has_given_up_may_be_tried_again_at_once_and_gives_up_at_once() -> None:
+def test_what_has_failed_may_be_tried_again_at_once_and_fails_at_once() -> None:
     outage = RetrySchedule(1.0, seed=0)
     end = attempts_of(outage, 0.0)[-1]
     assert outage.is_due(end + 5)
@@ -92,7 +92,7 @@ def test_after_a_success_the_patience_is_whole_again() -> None:
         (ValueError("a mistake"), False),
     ],
 )
-def test_what_an_answer_says_for_good_is_not_asked_again(error: Exception, passing: bool) -> None:
+def test_what_an_answer_says_finally_is_not_asked_again(error: Exception, passing: bool) -> None:
     assert is_transient(error) is passing
 
 
@@ -130,7 +130,7 @@ def test_it_says_what_failed_and_until_when_it_is_tried_and_that_it_works_again(
     assert "Writing x works again after" in relief.message
 
 
-def test_it_gives_up_with_the_last_error() -> None:
+def test_it_raises_the_last_error() -> None:
     time = Time()
     attempt = Flaky(*(OSError(f"number {number}") for number in range(100)))
     with pytest.raises(OSError, match="number") as caught:
@@ -139,7 +139,7 @@ def test_it_gives_up_with_the_last_error() -> None:
     assert str(caught.value) == f"number {len(time.slept)}"
 
 
-def test_nobody_waits_for_what_is_not_wanted_any_more() -> None:
+def test_none_waits_for_what_is_not_wanted_any_more() -> None:
     time = Time()
     attempt = Flaky(*(OSError(f"number {number}") for number in range(100)))
     with pytest.raises(OSError, match="number"):
@@ -155,7 +155,7 @@ def test_nobody_waits_for_what_is_not_wanted_any_more() -> None:
     assert max(time.slept) <= 0.5
 
 
-def test_what_is_for_good_is_raised_at_once() -> None:
+def test_what_is_lasting_is_raised_at_once() -> None:
     time = Time()
     with pytest.raises(FileNotFoundError):
         retry(Flaky(FileNotFoundError()), 20.0, what="x", clock=time, sleep=time.sleep)

@@ -146,7 +146,7 @@ def test_what_waits_for_its_commit_counts_by_records(remote: Storage):
         (b'"$rows":4', b'"$rows":"4"', "not a number of rows"),
     ],
 )
-def test_a_damaged_line_is_told_with_its_place(local: Storage, old: bytes, new: bytes, words: str):
+def test_a_damaged_line_raises_with_its_place(local: Storage, old: bytes, new: bytes, words: str):
     write(local, *range(4))
     (name,) = local.names("journal")
     content = local.read_bytes(f"journal/{name}")

@@ -120,7 +120,7 @@ def test_what_is_not_strict_json_is_refused(line: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", ["9" * 10_000, "[-" + "9" * 10_000 + "]", " 1" + "0" * 4300])
-def test_no_integer_is_read_that_takes_long_even_if_python_was_told_to(text: str) -> None:
+def test_no_integer_is_read_that_takes_long_even_if_python_was_set_to(text: str) -> None:
     before = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(0)
     try:

@@ -49,7 +49,7 @@ def test_the_newest_two_are_kept_and_read_newest_first(storage: Storage):
     assert len(storage.names("snapshots")) == 2
 
 
-def test_what_a_driver_wrote_that_had_been_given_up_is_left_out(storage: Storage):
+def test_what_a_driver_wrote_after_its_loss_is_left_out(storage: Storage):
     grow(storage, 1, 4)
     # Its successor has read four records; those that follow are no part of the history.
     grow(storage, 2, 3)

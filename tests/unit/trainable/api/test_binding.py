@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import functools
+import sys
+import types
 
 import cloudpickle
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from dasktune.config import RunConfig
 from dasktune.errors import ConfigError, TuneError
 from dasktune.trainable.api.binding import (
+    code_address,
     default_resources,
     experiment_name,
     resource_help,
@@ -220,7 +223,7 @@ def test_resources_that_are_none_are_refused():
 
 
 class TestResourceHelp:
-    def test_a_class_may_have_something_to_say_and_nobody_else_has(self):
+    def test_a_class_may_have_something_to_say_and_no_other_has(self):
         class Helpful(Trainable):
             def step(self):
                 return {}
@@ -255,3 +258,30 @@ def test_a_class_must_be_built_of_a_configuration_alone():
         with pytest.raises(ConfigError, match=match):
             validate_trainable(wrong)
     validate_trainable(TakesAnything)
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        ({"__file__": "/lab/train.py", "__spec__": None}, "/lab/train.py:run"),
+        ({"__spec__": types.SimpleNamespace(name="lab.train")}, "lab.train:run"),
+        # In a notebook, or after `python -c`.
+        ({"__spec__": None}, None),
+    ],
+)
+def test_the_address_of_a_function_of_the_main_program_is_its_script(monkeypatch, module, expected):
+    def run(config):
+        return config
+
+    run.__module__, run.__qualname__ = "__main__", "run"
+    main = types.ModuleType("__main__")
+    vars(main).update(module, run=run)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    assert code_address(run) == expected
+
+
+def test_what_no_name_leads_to_has_no_address():
+    assert code_address(train) == f"{__name__}:train"
+    assert code_address(with_parameters(train_on, data=[1])) is None
+    assert code_address(functools.partial(train_on, data=[1])) is None
+    assert code_address(lambda config: config) is None

@@ -9,10 +9,11 @@ import pytest
 
 import dasktune as tune
 from dasktune.errors import ConfigError
+from dasktune.schedulers import FIFOScheduler, ResourceChangingScheduler
 from dasktune.trainable.api.binding import default_resources
 from dasktune.trainable.api.distributed import rank_settings
 from dasktune.trainable.ranks import RankSettings
-from dasktune.trial.resources import HostPlacement
+from dasktune.trial.resources import ElasticPlacement, HostPlacement
 
 
 def train(config: dict[str, Any]) -> None:
@@ -140,13 +141,16 @@ def test_resources_cannot_replace_those_of_ranks() -> None:
         tune.with_resources(tune.with_ranks(train, 2), {"cpu": 1})
 
 
-@pytest.mark.parametrize("wrong", ["torch", ["torch", 1], [""], ["a b"], None, {"torch"}])
+@pytest.mark.parametrize("wrong", ["torch", ["torch", 1], [""], ["a b"], 1, {"torch"}])
 def test_preload_is_a_list_of_modules(wrong: Any) -> None:
     with pytest.raises(ConfigError, match="preload must be a list of names of modules"):
         tune.with_ranks(train, 2, preload=wrong)
     settings = rank_settings(tune.with_ranks(train, 2, preload=["torch", "torch.distributed"]))
     assert settings is not None
     assert settings.preload == ("torch", "torch.distributed")
+    settings = rank_settings(tune.with_ranks(train, 2, preload=None))
+    assert settings is not None
+    assert settings.preload is None
 
 
 def test_settings_that_an_older_version_has_pickled_preload_nothing() -> None:
@@ -154,3 +158,24 @@ def test_settings_that_an_older_version_has_pickled_preload_nothing() -> None:
     settings.__setstate__(["mean", 5.0, None, {"A": "1"}, 60.0])
     assert settings == RankSettings(reduction="mean", start_timeout_s=5.0, env={"A": "1"}, lost_after_s=60.0)
     assert pickle.loads(pickle.dumps(settings)) == settings
+
+
+def test_fewer_ranks_may_be_enough() -> None:
+    four = HostPlacement([{"CPU": 1}] * 4)
+    assert default_resources(tune.with_ranks(train, 4, min_ranks=2), {}) == ElasticPlacement(four, 2, 4)
+    assert default_resources(tune.with_ranks(train, 4, min_ranks=4), {}) == four
+    varying = tune.with_ranks(train, halved, min_ranks=4)
+    assert default_resources(varying, {"n": 8}) == four
+    with pytest.raises(ConfigError, match="min_ranks must be from 1 to the number of ranks, 2, got 4"):
+        default_resources(varying, {"n": 4})
+    with pytest.raises(ConfigError, match="min_ranks must be an integer of at least 1, or None, got 0"):
+        tune.with_ranks(train, 4, min_ranks=0)
+
+
+def test_two_may_not_change_the_number_of_ranks() -> None:
+    trainable = tune.with_ranks(train, 4, min_ranks=2)
+    config = tune.TuneConfig(scheduler=ResourceChangingScheduler())
+    with pytest.raises(ConfigError, match="min_ranks must be None with ResourceChangingScheduler, got 2"):
+        tune.Tuner(trainable, tune_config=config)
+    tune.Tuner(tune.with_ranks(train, 4), tune_config=config)
+    tune.Tuner(trainable, tune_config=tune.TuneConfig(scheduler=FIFOScheduler()))

@@ -75,7 +75,7 @@ class Carrier:
 # The queue
 
 
-def test_a_haul_waits_until_the_driver_ends_it():
+def test_a_transfer_lasts_until_the_driver_ends_it():
     queue, rung = make_queue()
     outcomes = []
     number = queue.submit(RemoveStale(), outcomes.append)
@@ -115,7 +115,7 @@ def test_the_numbers_rise_so_that_a_driver_knows_the_new_ones():
     assert queue.pending == (second, third)
 
 
-def test_a_step_of_a_haul_that_has_ended_is_refused(tmp_path):
+def test_a_step_of_an_ended_transfer_is_refused(tmp_path):
     queue, _ = begun(RemoveStale())
     queue.end(1, None)
     with pytest.raises(StorageError, match="checkpoint transfer 1 has already ended"):
@@ -124,7 +124,7 @@ def test_a_step_of_a_haul_that_has_ended_is_refused(tmp_path):
         queue.perform(7, ReadPiece(file=0, offset=0, size=1))
 
 
-def test_a_step_that_does_not_fit_its_haul_is_a_bug():
+def test_a_step_of_another_transfer_is_a_bug():
     queue, _ = begun(RemoveStale())
     with pytest.raises(TypeError, match="a bug in dasktune"):
         queue.perform(1, ReadPiece(file=0, offset=0, size=1))
@@ -138,7 +138,7 @@ def test_nothing_is_written_for_a_trial_that_has_dropped_its_checkpoint(tmp_path
     assert not gone.exists()
 
 
-def test_when_the_driver_is_gone_nobody_waits_for_it_any_more():
+def test_when_the_driver_is_gone_none_waits_for_it_any_more():
     queue, rung = make_queue()
     outcomes = []
     queue.submit(RemoveStale(), outcomes.append)
@@ -201,7 +201,7 @@ def test_what_is_no_checkpoint_is_refused_before_anything_is_sent(tmp_path):
 # In a trial
 
 
-def wait_for_haul(driver):
+def next_transfer(driver):
     while not (waiting := driver.run.transfers.pending):
         assert driver.bell.acquire(timeout=PATIENCE)
     return waiting[0]
@@ -218,7 +218,7 @@ def test_nothing_overtakes_a_checkpoint_that_is_carried():
         assert get_checkpoint().to_dict() == {"step": 1}
 
     driver = Driver(train, relayed=True)
-    number = wait_for_haul(driver)
+    number = next_transfer(driver)
     # User code has gone on meanwhile; it waits where it asks for the checkpoint.
     assert trained.wait(PATIENCE)
     driver.collect()
@@ -227,7 +227,7 @@ def test_nothing_overtakes_a_checkpoint_that_is_carried():
     assert upload.record.iteration == 2
     content = driver.run.transfers.perform(number, ReadPiece(file=0, offset=0, size=upload.files[0].size))
     driver.run.transfers.perform(number, EndTransfer())
-    number = wait_for_haul(driver)
+    number = next_transfer(driver)
     assert driver.run.transfers.perform(number, GetTransfer()).record == upload.record
     driver.run.transfers.perform(number, WritePiece(name=upload.files[0].name, offset=0, data=content))
     driver.run.transfers.perform(number, EndTransfer())
@@ -242,7 +242,7 @@ def test_a_checkpoint_that_could_not_be_carried_fails_its_trial():
         report({"step": 2})
 
     driver = Driver(train, relayed=True)
-    driver.run.transfers.perform(wait_for_haul(driver), EndTransfer(error=StorageError("the disk is full")))
+    driver.run.transfers.perform(next_transfer(driver), EndTransfer(error=StorageError("the disk is full")))
     end = driver.end()
     assert isinstance(end, Failed)
     assert "the disk is full" in end.error.message
@@ -254,7 +254,7 @@ def test_a_trial_whose_driver_is_gone_ends():
         report({"step": 1, "done": True}, checkpoint=Checkpoint.from_dict({}))
 
     driver = Driver(train, relayed=True)
-    wait_for_haul(driver)
+    next_transfer(driver)
     driver.run.answer(StopAnswer(reason="its driver is gone"))
     driver.run.transfers.close(StorageError("the driver is gone"))
     assert isinstance(driver.end(), Stopped)
@@ -263,7 +263,7 @@ def test_a_trial_whose_driver_is_gone_ends():
 
 def test_a_restart_has_the_driver_sweep():
     driver = Driver(lambda config: report({}), relayed=True, incarnation=2)
-    number = wait_for_haul(driver)
+    number = next_transfer(driver)
     assert driver.run.transfers.perform(number, GetTransfer()) == RemoveStale()
     driver.run.transfers.perform(number, EndTransfer())
     assert isinstance(driver.end(), Ended)

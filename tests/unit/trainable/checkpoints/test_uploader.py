@@ -88,7 +88,7 @@ def test_a_flush_waits_for_all():
     store.uploader.close()
 
 
-def test_a_failure_drops_what_waits_behind_it_and_is_told_to_everybody():
+def test_a_failure_drops_what_waits_behind_it_and_is_raised_everywhere():
     store, error = Store(), OSError("no such bucket")
     store.add(0)
     store.add(1, error)
@@ -122,7 +122,7 @@ def test_a_close_does_what_is_left_and_ends_the_thread():
     assert "upload" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_nobody_waits_for_what_is_no_upload():
+def test_none_waits_for_what_is_no_upload():
     store, gate = Store(), threading.Event()
     store.uploader.do(lambda: gate.wait(PATIENCE))
     store.uploader.flush()

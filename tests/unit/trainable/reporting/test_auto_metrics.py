@@ -51,7 +51,7 @@ def test_steps_and_episodes_are_counted_only_if_they_are_reported(fill):
     assert fill({}, 0.0)["episodes_total"] == 2
 
 
-def test_totals_count_on_after_a_restore_and_the_rest_begins_anew(fill):
+def test_totals_count_on_after_a_restore_and_the_rest_restarts(fill):
     fill({"timesteps_this_iter": 3}, 1.0)
     before = fill({"timesteps_this_iter": 3, "episodes_this_iter": 1}, 1.0)
     again = AutoMetrics("t1", before)

@@ -73,7 +73,7 @@ def test_a_stop_overrules_a_pause_and_not_the_other_way_round():
     assert gate.wait() == StopAnswer(reason="c")
 
 
-def test_an_order_to_end_overrules_an_answer_to_go_on():
+def test_an_order_to_end_overrules_a_continuation():
     gate = MilestoneGate(EVERY_RESULT)
     gate.expect(1)
     gate.answer(ContinueAnswer(seq=1))

@@ -73,7 +73,7 @@ class Grade(enum.Enum):
 
 
 class Scalar:
-    """An array without dimensions of a library that nobody knows."""
+    """An array without dimensions of a library that dasktune does not know."""
 
     ndim = 0
 

@@ -43,7 +43,7 @@ class Step(Trainable):
 
 @pytest.mark.parametrize("trainable", [lambda config: report({}), Step])
 @pytest.mark.parametrize("wanted", [True, False])
-def test_results_tell_of_it_if_the_configuration_asks_for_it(trainable, wanted):
+def test_results_hold_it_if_the_configuration_asks_for_it(trainable, wanted):
     driver = Driver(trainable, config={"log_sys_usage": wanted})
     driver.end()
     (result,) = driver.results

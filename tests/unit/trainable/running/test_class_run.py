@@ -118,7 +118,7 @@ def test_a_class_streams_up_to_its_milestone_without_being_asked():
 
     there = threading.Event()
     driver, _ = drive(Tells, milestones=(Milestone("training_iteration", 100),))
-    # Nobody has collected anything yet.
+    # The driver has not collected anything yet.
     assert there.wait(PATIENCE)
     driver.run.answer(ContinueAnswer(seq=driver.awaiting().seq, milestones=EVERY_RESULT))
     driver.run.answer(StopAnswer(reason=str(driver.awaiting().seq)))
@@ -251,7 +251,7 @@ def test_a_request_of_the_driver_changes_nothing_for_a_class_that_cannot_save():
 
 
 @pytest.mark.parametrize(("at_end", "saved"), [(None, [3]), (False, []), (True, [3])])
-def test_a_class_that_can_save_does_so_at_its_end_unless_it_is_told_not_to(at_end, saved):
+def test_a_class_that_can_save_does_so_at_its_end_unless_it_is_set_not_to(at_end, saved):
     driver, _ = drive(config={"until": 3}, checkpoint_at_end=at_end)
     assert isinstance(driver.end(), Ended)
     assert saved_iterations(driver) == saved
@@ -280,7 +280,7 @@ def test_the_frequency_counts_on_after_a_restart():
     ]
 
 
-def test_the_driver_gets_a_checkpoint_when_it_asks_for_one_and_training_goes_on():
+def test_the_driver_gets_a_checkpoint_when_it_asks_for_one_and_training_runs_on():
     driver, _ = drive(milestones=EVERY_RESULT)
     driver.run.answer(SaveAnswer(seq=driver.awaiting().seq))
     driver.awaiting()
@@ -297,7 +297,7 @@ def test_the_driver_gets_a_checkpoint_when_it_asks_for_one_and_training_goes_on(
 
 
 @pytest.mark.parametrize("save", [True, False])
-def test_a_pause_saves_if_it_is_to_and_a_new_run_goes_on_from_there(save):
+def test_a_pause_saves_if_it_is_to_and_a_new_run_resumes_from_there(save):
     driver, calls = drive(milestones=EVERY_RESULT)
     driver.run.answer(ContinueAnswer(seq=driver.awaiting().seq))
     driver.awaiting()
@@ -518,7 +518,7 @@ def pause_in_memory(trainable=Counting, limit=10_000, **options):
 
 
 @pytest.mark.parametrize("trainable", [Counting, Files])
-def test_a_pause_in_memory_writes_nothing_and_a_new_run_goes_on_from_there(trainable):
+def test_a_pause_in_memory_writes_nothing_and_a_new_run_resumes_from_there(trainable):
     driver, _, kept = pause_in_memory(trainable)
     [told] = [message for message in driver.messages if isinstance(message, Committed)]
     assert told.checkpoint.kind is CheckpointKind.MEMORY
@@ -560,7 +560,7 @@ def test_a_class_that_cannot_save_pauses_without_a_checkpoint_in_memory():
     assert kept == {}
 
 
-def test_a_class_that_goes_on_may_save_into_the_memory_and_sees_what_it_saved():
+def test_a_class_that_trains_may_save_into_the_memory_and_sees_what_it_saved():
     seen = []
 
     class Looking(Counting):
@@ -578,7 +578,7 @@ def test_a_class_that_goes_on_may_save_into_the_memory_and_sees_what_it_saved():
     assert seen[1].to_dict() == {"steps": 1}
 
 
-def test_a_trial_can_go_on_from_the_checkpoint_of_another_one():
+def test_a_trial_can_resume_from_another_one_s_checkpoint():
     donor, _, kept = pause_in_memory(trial_id="donor", trial_dir="donor")
     [told] = [message for message in donor.messages if isinstance(message, Committed)]
     [packed] = kept.values()
@@ -600,7 +600,7 @@ def test_a_trial_can_go_on_from_the_checkpoint_of_another_one():
         assert set(clone.values("trial_id")) == {"t1"}
 
 
-def test_a_class_that_does_not_call_its_base_is_told_so():
+def test_a_class_that_does_not_call_its_base_fails():
     class Alone(Counting):
         def __init__(self, config):
             self.calls = []
@@ -707,7 +707,7 @@ def test_a_class_with_notice_is_saved_at_its_next_step_and_leaves():
     assert calls == ["setup", "save", "cleanup"]
 
 
-def test_a_class_with_notice_that_is_told_to_pause_saves_in_the_storage_not_in_memory():
+def test_a_class_with_notice_that_is_to_pause_saves_in_the_storage_not_in_memory():
     driver, _ = drive(milestones=EVERY_RESULT)
     driver.awaiting()
     driver.run.notice(120.0, "spot")
@@ -717,7 +717,7 @@ def test_a_class_with_notice_that_is_told_to_pause_saves_in_the_storage_not_in_m
     assert record.kind is CheckpointKind.PERSISTENT
 
 
-def test_a_class_that_cannot_save_goes_on_after_a_notice_until_it_is_told_to_leave():
+def test_a_class_that_cannot_save_runs_on_after_a_notice_until_it_is_to_leave():
     driver, _ = drive(Unsavable, milestones=EVERY_RESULT)
     first = driver.awaiting()
     driver.run.notice(120.0, "spot")

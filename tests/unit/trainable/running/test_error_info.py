@@ -75,7 +75,7 @@ def test_a_traceback_that_cannot_be_formatted_is_said_so():
     assert info.traceback == "CannotBeFormatted: x\n(no traceback: RecursionError while formatting it)\n"
 
 
-def test_a_module_that_the_worker_lacks_is_told_of_with_what_to_do():
+def test_a_module_that_the_worker_lacks_is_named_with_what_to_do():
     info = raised(ModuleNotFoundError("No module named 'a.b'", name="a.b"))
     assert info.message == "ModuleNotFoundError: No module named 'a.b'"
     assert "lacks 'a'. Install it there" in info.traceback

@@ -250,7 +250,7 @@ def test_answers_that_are_old_or_repeated_change_nothing():
     assert driver.results == [first, second]
 
 
-def test_a_function_told_to_save_goes_on_because_only_it_can_save():
+def test_a_function_asked_to_save_runs_on_as_only_it_can_save():
     driver = Driver(train_for_ever, milestones=EVERY_RESULT)
     driver.run.answer(SaveAnswer(seq=driver.awaiting().seq))
     driver.awaiting()
@@ -264,50 +264,50 @@ def test_a_function_told_to_save_goes_on_because_only_it_can_save():
     [(StopAnswer(reason="budget"), Stopped), (PauseAnswer(reason="x"), Paused)],
 )
 def test_an_order_in_the_middle_makes_the_next_result_the_last(order, terminal):
-    running, go_on = threading.Event(), threading.Event()
+    running, gate = threading.Event(), threading.Event()
 
     def train(config):
         report({"step": 1})
         running.set()
-        assert go_on.wait(PATIENCE)
+        assert gate.wait(PATIENCE)
         report({"step": 2})
         report({"step": 3})
 
     driver = Driver(train)
     assert running.wait(PATIENCE)
     driver.run.answer(order)
-    go_on.set()
+    gate.set()
     assert isinstance(driver.end(), terminal)
     assert driver.values("step") == [1, 2]
 
 
 def test_after_an_order_no_milestone_holds_the_last_result_up():
-    running, go_on = threading.Event(), threading.Event()
+    running, gate = threading.Event(), threading.Event()
 
     def train(config):
         running.set()
-        assert go_on.wait(PATIENCE)
+        assert gate.wait(PATIENCE)
         report({})
 
     driver = Driver(train, milestones=EVERY_RESULT)
     assert running.wait(PATIENCE)
     driver.run.stop("user")
-    go_on.set()
+    gate.set()
     assert isinstance(driver.end(), Stopped)
     assert [result.awaits for result in driver.results] == [False]
 
 
-def test_a_function_that_ends_before_it_hears_of_the_order_has_ended():
-    running, go_on = threading.Event(), threading.Event()
+def test_a_function_that_ends_before_it_gets_the_order_has_ended():
+    running, gate = threading.Event(), threading.Event()
 
     def train(config):
         running.set()
-        assert go_on.wait(PATIENCE)
+        assert gate.wait(PATIENCE)
 
     driver = Driver(train)
     assert running.wait(PATIENCE)
     driver.run.stop("user")
-    go_on.set()
+    gate.set()
     assert isinstance(driver.end(), Ended)
 
 
@@ -364,7 +364,7 @@ def test_user_code_that_swallows_the_interruption_gets_it_again_at_each_report()
     assert len(driver.results) == 1
 
 
-def test_user_code_that_fails_while_it_is_stopped_is_heard_of():
+def test_user_code_that_fails_while_it_is_stopped_is_logged():
     def train(config):
         try:
             report({})
@@ -514,8 +514,8 @@ def test_the_newest_checkpoint_is_the_one_reported_last():
 
 
 @pytest.mark.parametrize("asks", [False, True])
-def test_a_function_that_does_not_go_on_from_its_checkpoint_is_warned_of_once(asks, caplog):
-    """Else nobody would notice that its clones are none."""
+def test_a_function_that_ignores_its_checkpoint_is_warned_of_once(asks, caplog):
+    """Otherwise a user would not notice that its clones are none."""
 
     def train(config):
         if asks:

@@ -19,8 +19,8 @@ class Watched:
         self.calls = []
         self.waits = threading.Semaphore(0)
         self.passes = threading.Semaphore(0)
-        self.abandoning, self.go_on = threading.Event(), threading.Event()
-        self.go_on.set()
+        self.abandoning, self.gate = threading.Event(), threading.Event()
+        self.gate.set()
         self.closed = False
         self.period = GracePeriod(
             1.0,
@@ -40,7 +40,7 @@ class Watched:
 
     def abandon(self):
         self.abandoning.set()
-        assert self.go_on.wait(PATIENCE)
+        assert self.gate.wait(PATIENCE)
         self.calls.append("abandon")
 
     def finish(self):
@@ -75,11 +75,11 @@ def test_user_code_that_returns_after_the_interrupt_is_not_abandoned():
 
 def test_user_code_that_returns_while_it_is_abandoned_waits_and_learns_of_it():
     watched = Watched()
-    watched.go_on.clear()
+    watched.gate.clear()
     watched.pass_time()
     watched.passes.release()
     assert watched.abandoning.wait(PATIENCE)
-    threading.Timer(0.01, watched.go_on.set).start()
+    threading.Timer(0.01, watched.gate.set).start()
     with pytest.raises(TrialInterrupted):
         watched.period.close()
     assert watched.calls == [1.0, "interrupt", 1.0, "abandon"]

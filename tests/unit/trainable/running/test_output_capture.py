@@ -37,7 +37,7 @@ def run(train: Any, storage: Storage, trial: str = "a", **spec: Any) -> Any:
     return Driver(train, storage=storage, trial_id=trial, trial_dir=trial, **spec)
 
 
-def test_each_trial_has_its_own_words_and_nobody_elses(storage: Storage, capsys: Any):
+def test_each_trial_has_its_own_words_and_no_others(storage: Storage, capsys: Any):
     turn = threading.Barrier(3)
 
     def train(config: Any) -> None:
@@ -55,7 +55,7 @@ def test_each_trial_has_its_own_words_and_nobody_elses(storage: Storage, capsys:
         assert read(storage, name, "stdout") == f"out of {name}\n"
         assert read(storage, name, "stderr") == f"err of {name}\n"
     shown = capsys.readouterr()
-    # All is shown as before, too; whose words come first, nobody knows.
+    # All is shown as before, too; whose words come first is not fixed.
     assert sorted(shown.out) == sorted("of the worker\nout of a\nout of b\n")
 
 
@@ -118,7 +118,7 @@ def test_the_last_words_of_a_failure_are_kept(storage: Storage):
     assert read(storage, "a", "stdout") == "so far"
 
 
-def test_what_cannot_be_kept_is_told_of_and_costs_nothing(tmp_path: Path, caplog: Any):
+def test_what_cannot_be_kept_is_logged_and_no_error(tmp_path: Path, caplog: Any):
     (tmp_path / "trials").write_text("in the way")
     assert isinstance(run(lambda config: print("?"), Storage(str(tmp_path))).end(), Ended)
     assert "the output of trial a is not kept" in caplog.text
@@ -133,9 +133,9 @@ class Carrier:
         self.words: dict[str, Any] = {}
         self.came = threading.Event()
 
-    def _carry(self, number: int, haul: Any) -> None:
-        assert isinstance(haul, LogChunk)
-        for at, file in enumerate(haul.files):
+    def _carry(self, number: int, transfer: Any) -> None:
+        assert isinstance(transfer, LogChunk)
+        for at, file in enumerate(transfer.files):
             words = self.transfers.perform(number, ReadPiece(file=at, offset=0, size=file.size))
             if self.error is None:
                 self.words[file.name] = self.words.get(file.name, b"") + words
@@ -157,7 +157,7 @@ def captured(storage: Storage, transfers: TransferQueue | None = None, **limits:
     spec = make_spec(
         storage=storage, trial_id="a", trial_dir="a", log_files=BOTH, relayed=transfers is not None
     )
-    queue = transfers or TransferQueue(lambda number, haul: None)
+    queue = transfers or TransferQueue(lambda number, transfer: None)
     return streams_redirected(spec, queue, CaptureLimits(**limits))
 
 

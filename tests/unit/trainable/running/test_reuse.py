@@ -99,7 +99,7 @@ def test_an_object_that_can_be_reset_serves_trial_after_trial(slot):
     assert runs[2].values("trial_id") == ["t2", "t2"]
 
 
-def test_what_is_kept_is_cleaned_up_once_when_nobody_will_need_it(slot):
+def test_what_is_kept_is_cleaned_up_once_when_none_will_need_it(slot):
     slot.run()
     slot.leave()
     slot.leave()
@@ -149,7 +149,7 @@ def test_a_reset_that_raises_fails_its_trial_only(slot):
     assert slot.calls == ["setup", "cleanup", "setup"]
 
 
-def test_a_setup_that_raises_fails_its_trial_and_the_slot_goes_on(slot):
+def test_a_setup_that_raises_fails_its_trial_and_the_slot_stays(slot):
     class Breaks(Reusable):
         def setup(self, config):
             if config.get("breaks"):
@@ -195,7 +195,7 @@ def test_the_object_of_an_interrupted_trial_is_never_used_again(slot):
     assert slot.keeper.take() is None
 
 
-def test_a_paused_trial_leaves_an_object_and_goes_on_from_its_checkpoint_on_any(slot):
+def test_a_paused_trial_leaves_an_object_and_resumes_from_its_checkpoint_on_any(slot):
     first = slot.start(until=5, milestones=EVERY_RESULT)
     first.awaiting()
     first.run.answer(PauseAnswer(save=True))
@@ -348,13 +348,13 @@ def test_a_cleanup_is_interrupted_only_when_its_time_is_over():
                 outcome.append(type(error).__name__)
 
     kept = Kept(Waits(), contextvars.copy_context())
-    farewell = Cleanup(kept, 10.0, timer=lambda: now[0])
+    cleanup = Cleanup(kept, 10.0, timer=lambda: now[0])
     assert entered.wait(PATIENCE)
-    farewell.interrupt_if_late()
-    assert not farewell.finished
+    cleanup.interrupt_if_late()
+    assert not cleanup.finished
     now[0] = 111.0
-    farewell.interrupt_if_late()
-    assert farewell.join(PATIENCE)
+    cleanup.interrupt_if_late()
+    assert cleanup.join(PATIENCE)
     assert outcome == ["TrialInterrupted"]
 
 

@@ -1,7 +1,7 @@
 """Processes that begin as forks of one that has imported everything.
 
-A storm kills a process each second or so. Importing Dask and dasktune takes each new process two
-seconds of processor time, a fork hardly any.
+Importing Dask and dasktune takes each new process two seconds of processor time, a fork hardly any;
+a storm kills a process each second or so.
 """
 
 from __future__ import annotations
@@ -17,23 +17,29 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cluster_kit import PATIENCE, Fleet
+#: A guard against hanging, not an expectation: two busy cores are slow.
+PATIENCE = 90.0
 
-#: The program of the process that forks. Takes paths to import from.
+#: The program of the process that forks. Takes the paths that this module needs; a fork that needs
+#: them says so.
 SERVER = """
 import sys
-sys.path[:0] = sys.argv[1:]
 import distributed.cli.dask_scheduler
 import distributed.cli.dask_worker
-import s3fs
 import dasktune.cluster.driver.launch
-import driver_kills
+try:
+    import s3fs
+except ImportError:
+    pass
+before = sys.path[:]
+sys.path[:0] = sys.argv[1:]
 from forks import serve
+sys.path[:] = before
 # The child returns from here, so that it ends as every program does.
 task = serve()
 if task is not None:
@@ -49,7 +55,6 @@ def serve() -> Callable[[], None] | None:
     """
     gc.collect()
     gc.freeze()
-    _say({"ready": True})
     waiting = b""
     while True:
         _reap()
@@ -89,6 +94,9 @@ def _become(request: dict[str, Any]) -> Callable[[], None]:
     for theirs, ours in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(theirs, ours)
     os.chdir(request["directory"])
+    sys.path[:0] = request["paths"]
+    os.environ.clear()
+    os.environ.update(request["environment"])
     module, _, name = request["function"].partition(":")
     function = getattr(importlib.import_module(module), name)
     arguments = pickle.loads(bytes.fromhex(request["arguments"]))
@@ -96,14 +104,19 @@ def _become(request: dict[str, Any]) -> Callable[[], None]:
 
 
 class Fork:
-    """A process of a `ForkServer`; as much of `subprocess.Popen` as a fleet needs."""
+    """A process of a `ForkServer`; as much of `subprocess.Popen` as tests need."""
 
     def __init__(self, server: ForkServer, pid: int) -> None:
         self._server, self.pid = server, pid
 
+    @property
+    def returncode(self) -> int | None:
+        """The exit code; None while the process runs."""
+        return self._server.codes.get(self.pid)
+
     def poll(self) -> int | None:
         """Return the exit code; None while the process runs."""
-        return self._server.codes.get(self.pid)
+        return self.returncode
 
     def wait(self, timeout: float = PATIENCE) -> int:
         """Wait for the end of the process and return its exit code."""
@@ -124,30 +137,53 @@ class Fork:
         """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
 
 class ForkServer:
-    """Starts processes; to be closed when they have ended."""
+    """Starts processes; `leftover_processes.guarded_run` ends it, and them, after the last test."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self) -> None:
+        # Here, because programs of tests import this module without the folder of that one.
+        from leftover_processes import TEST
+
         here = Path(__file__).parent
-        paths = [str(here), str(here.parent / "cluster"), str(here.parent)]
+        paths = [str(here), str(here.parent)]
         #: Exit codes of the processes that have ended.
         self.codes: dict[int, int] = {}
         self._pids: dict[int, int] = {}
-        self._is_ready = False
         self._changed = threading.Condition()
-        with (directory / "forks.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", SERVER, *paths],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                bufsize=0,
-            )
+        # Tests share it, so it must not end with the one that happens to start it.
+        environment = {name: value for name, value in os.environ.items() if name != TEST}
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", SERVER, *paths],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            bufsize=0,
+        )
         threading.Thread(target=self._read, daemon=True).start()
 
-    def start(self, function: str, *arguments: Any, log: Path, directory: Path) -> Fork:
-        """Start a process that calls ``module:function`` with some arguments."""
+    def start(
+        self, function: str, *arguments: Any, log: Path, directory: Path, paths: Sequence[Path] = ()
+    ) -> Fork:
+        """Start a process that calls ``module:function``, in the environment of this process.
+
+        Parameters
+        ----------
+        function : str
+            The names of the module and of the function.
+        *arguments : object
+            What the function is called with.
+        log : Path
+            Where the process writes stdout and stderr, after what is there.
+        directory : Path
+            The working directory.
+        paths : sequence of Path
+            From where it may import besides what is installed.
+        """
         with self._changed:
             number = len(self._pids) + 1
             self._pids[number] = 0
@@ -157,58 +193,43 @@ class ForkServer:
             "arguments": pickle.dumps(arguments).hex(),
             "log": str(log),
             "directory": str(directory),
+            "paths": [str(path) for path in paths],
+            "environment": dict(os.environ),
         }
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
         with self._changed:
-            assert self._changed.wait_for(lambda: self._pids[number], PATIENCE), "no process was forked"
+            assert self._changed.wait_for(lambda: self._pids[number] or not self.is_alive, PATIENCE)
+            assert self._pids[number], "the process that forks has ended; stderr says why"
             return Fork(self, self._pids[number])
 
-    def wait_until_ready(self) -> None:
-        """Wait until everything is imported."""
-        with self._changed:
-            assert self._changed.wait_for(lambda: self._is_ready, PATIENCE), "the imports take too long"
-
-    def close(self) -> None:
-        """End the server; its processes must have ended."""
-        self._process.kill()
-        self._process.communicate()
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can start processes."""
+        return self._process.poll() is None
 
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             message = json.loads(line)
             with self._changed:
-                if "ready" in message:
-                    self._is_ready = True
-                elif "pid" in message:
+                if "pid" in message:
                     # The system may have given the id of an ended process once more.
                     self.codes.pop(message["pid"], None)
                     self._pids[message["number"]] = message["pid"]
                 else:
                     self.codes[message["ended"]] = message["code"]
                 self._changed.notify_all()
+        self._process.wait()
+        with self._changed:
+            self._changed.notify_all()
 
 
-class ForkedFleet(Fleet):
-    """A fleet whose processes are forks."""
+_servers: list[ForkServer] = []
 
-    def __init__(self, directory: Path) -> None:
-        self.forks = ForkServer(directory)
-        super().__init__(directory)
 
-    def close(self) -> None:
-        """End all processes."""
-        super().close()
-        self.forks.close()
-
-    def _start(self, role: str, prelude: str, *arguments: str, directory: Path | None = None) -> Any:
-        assert not prelude, "forks have imported everything already"
-        process: Any = self.forks.start(
-            f"distributed.cli.dask_{role}:main",
-            list(arguments),
-            log=self._directory / f"process-{len(self._processes)}.log",
-            directory=directory or self._directory,
-        )
-        self._processes.append(process)
-        return process
+def fork_server() -> ForkServer:
+    """Return the server that all tests of this process share; a new one if it has ended."""
+    if not _servers or not _servers[-1].is_alive:
+        _servers.append(ForkServer())
+    return _servers[-1]

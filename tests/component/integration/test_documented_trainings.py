@@ -37,7 +37,7 @@ def shown(heading: str) -> str:
 @pytest.mark.parametrize(
     ("heading", "package", "config", "results"), TRAININGS, ids=[row[1] for row in TRAININGS]
 )
-def test_what_is_shown_trains_pauses_and_goes_on(
+def test_what_is_shown_trains_pauses_and_resumes(
     heading: str,
     package: str,
     config: dict[str, float],

@@ -22,11 +22,13 @@ _SHARE: Final = 0.05
 class ImportanceRanking:
     """The last known importance of parameters.
 
-    A forest of thousands of trials takes seconds to fit; meanwhile the last result is used.
+    A forest of thousands of trials takes seconds to fit; meanwhile the last result is used. Figures
+    request it while they are drawn, and it is computed once they are shown: a viewer looks at them
+    meanwhile.
 
-    `request` is called while the lock of the experiment is held, so at most one thread computes.
-    That thread needs no lock: it works on copies, and stores its result before the next thread can
-    start.
+    Both methods are called while the lock of the experiment is held, so at most one thread
+    computes. That thread needs no lock: it works on copies, and stores its result before the next
+    thread can start.
 
     Parameters
     ----------
@@ -47,9 +49,15 @@ class ImportanceRanking:
         self.latest: Ranked | None = None
         self._thread: Thread | None = None
         self._version, self._next = -1, -1.0
+        self._is_requested = False
 
-    def request(self, projection: ExperimentProjection) -> Ranked | None:
-        """Return the last result, and start computing a new one if it is time.
+    def request(self) -> Ranked | None:
+        """Return the last result; the next call of `start_requested` may compute a new one."""
+        self._is_requested = True
+        return self.latest
+
+    def start_requested(self, projection: ExperimentProjection) -> None:
+        """Start computing in a thread if a figure has requested it and it is time.
 
         Parameters
         ----------
@@ -57,12 +65,12 @@ class ImportanceRanking:
             The experiment; the same at each call. It is read only during the call.
         """
         idle = self._thread is None or not self._thread.is_alive()
-        if idle and projection.version != self._version and self._clock() >= self._next:
-            self._version = projection.version
+        is_due = projection.version != self._version and self._clock() >= self._next
+        if self._is_requested and idle and is_due:
+            self._is_requested, self._version = False, projection.version
             task = ranking_task(projection)
             self._thread = Thread(target=self._work, args=(task,), daemon=True)
             self._thread.start()
-        return self.latest
 
     def _work(self, task: Callable[[], Ranked]) -> None:
         began = self._clock()

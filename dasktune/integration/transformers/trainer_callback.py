@@ -1,4 +1,4 @@
-"""Hugging Face Transformers: a callback that reports results and checkpoints of ``Trainer``."""
+"""A callback that reports results and checkpoints of a ``Trainer``."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from dasktune.errors import check
 from dasktune.integration.reporting import MetricNames, check_installed, report_result
 
 try:
-    from transformers import TrainerCallback
+    from transformers import TrainerCallback as CallbackBase
 except ImportError as error:
     # Transformers requires its own base class. Without it this module can still be imported.
-    _PROBLEM, TrainerCallback = str(error), object
+    _PROBLEM, CallbackBase = str(error), object
 else:
     _PROBLEM = ""
 
-__all__ = ["TuneReportCheckpointCallback"]
+__all__ = ["CallbackBase", "TuneReportCheckpointCallback", "copy_saved"]
 
 
-class TuneReportCheckpointCallback(TrainerCallback):  # type: ignore[misc]
+class TuneReportCheckpointCallback(CallbackBase):  # type: ignore[misc]
     """Reports what ``Trainer`` has logged, with its checkpoint if it saves one.
 
     Each save of the trainer is a result with that checkpoint, and each evaluation without a save is
@@ -86,10 +86,19 @@ class TuneReportCheckpointCallback(TrainerCallback):  # type: ignore[misc]
     def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Report a result with the checkpoint that was saved; Transformers calls this."""
         folder = os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
-        report_result(self._names.select(self._values), partial(_copy, folder))
+        report_result(self._names.select(self._values), partial(copy_saved, folder))
 
 
-def _copy(source: str, directory: str) -> None:
+def copy_saved(source: str, directory: str) -> None:
+    """Add the files that a trainer has saved to a checkpoint of dasktune.
+
+    Parameters
+    ----------
+    source : str
+        The folder of the trainer's checkpoint. Without it nothing is copied.
+    directory : str
+        The directory of dasktune's checkpoint.
+    """
     # Links, so that ranks which share a folder hand in the same files, and nothing is copied twice.
     if os.path.isdir(source):
         shutil.copytree(source, directory, dirs_exist_ok=True, copy_function=_link)

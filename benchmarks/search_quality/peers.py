@@ -1,0 +1,367 @@
+"""dasktune beside Optuna, Ray Tune and Syne Tune: ``python -m benchmarks.search_quality.peers``.
+
+All search the configurations of recorded curves (open seeds), with the same seeds, pace of trials,
+number of trials at a time and epochs: as many as 20 full trainings take. A suggestion is replaced
+by the nearest configuration that was not tried, which the searcher gets to know. All stop trials
+between 1 and 81 epochs, with a reduction factor of 3.
+
+Optuna's study, and the schedulers and searchers of Ray Tune and Syne Tune, are called in virtual
+time, without a cluster: a result is reported, and the answer is to continue or to stop. Neither
+needs dask. So the command may run twice, in two environments and with one file for ``--runs``;
+contenders whose package is missing are left out.
+
+*Regret* is that of `benchmarks.search_quality.full_trainings`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import logging
+import os
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from itertools import count, product
+from math import inf
+from pathlib import Path
+from statistics import fmean, median
+from types import SimpleNamespace
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.random import default_rng
+
+from benchmarks._report import table
+from benchmarks.reproduce.curves import EPOCHS, CurveSet, load, set_names
+from benchmarks.search_quality.figures import p_value
+from benchmarks.search_quality.pool import Pool
+from dasktune.space import Categorical, Integer
+
+__all__ = ["OURS", "PEERS", "Peer"]
+
+_ETA: Final = 3
+#: Full trainings after which regrets are compared.
+MOMENTS: Final = (5, 10, 20)
+_BUDGET: Final = MOMENTS[-1] * EPOCHS
+
+#: Takes a suggestion, and returns the configuration that is trained instead.
+Take = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+class Peer(Protocol):
+    """A search of another package."""
+
+    def begin(self, take: Take) -> Any:
+        """Begin a trial, and return an object that stands for it."""
+
+    def report(self, trial: Any, epoch: int, loss: float) -> bool:
+        """Report a result, and return whether the trial is to be stopped."""
+
+    def end(self, trial: Any, epoch: int, loss: float, *, stopped: bool) -> None:
+        """End a trial after its last result."""
+
+
+class _Optuna:
+    """A study of Optuna with a sampler and a pruner."""
+
+    def __init__(self, curves: CurveSet, seed: int, *, sampler: str, pruner: str) -> None:
+        import optuna
+        from optuna import distributions as kinds
+
+        optuna.logging.set_verbosity(logging.ERROR)
+        warnings.simplefilter("ignore")
+        self._states = optuna.trial.TrialState
+        samplers = {"TPE": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}
+        options = {"min_resource": 1, "max_resource": EPOCHS, "reduction_factor": _ETA}
+        pruners = {
+            "Hyperband": lambda: optuna.pruners.HyperbandPruner(**options),
+            "median": optuna.pruners.MedianPruner,
+            "none": optuna.pruners.NopPruner,
+        }
+        # The bracket of a trial depends on the name of the study.
+        name = f"study {seed}"
+        self._study = optuna.create_study(
+            sampler=samplers[sampler](seed=seed), pruner=pruners[pruner](), study_name=name
+        )
+        self._kinds: dict[str, Any] = {}
+        for key, domain in curves.param_space.items():
+            if isinstance(domain, Categorical):
+                self._kinds[key] = kinds.CategoricalDistribution(domain.categories)
+            elif isinstance(domain, Integer):
+                self._kinds[key] = kinds.IntDistribution(domain.lower, domain.upper - 1, log=_is_log(domain))
+            else:
+                self._kinds[key] = kinds.FloatDistribution(domain.lower, domain.upper, log=_is_log(domain))
+
+    def begin(self, take: Take) -> Any:
+        asked = self._study.ask(self._kinds)
+        config = take(asked.params)
+        # Samplers ignore a failed trial; the queued one has the configuration that is trained.
+        self._study.tell(asked, state=self._states.FAIL)
+        self._study.enqueue_trial({key: config[key] for key in self._kinds})
+        return self._study.ask(self._kinds)
+
+    def report(self, trial: Any, epoch: int, loss: float) -> bool:
+        trial.report(loss, epoch)
+        return bool(trial.should_prune())
+
+    def end(self, trial: Any, epoch: int, loss: float, *, stopped: bool) -> None:
+        if stopped:
+            self._study.tell(trial, state=self._states.PRUNED)
+        else:
+            self._study.tell(trial, loss)
+
+
+class _Ray:
+    """Ray Tune's ASHA with a study of Optuna, which gets the last values, as it does from Ray."""
+
+    def __init__(self, curves: CurveSet, seed: int, *, sampler: str) -> None:
+        from ray.tune.schedulers import ASHAScheduler
+
+        self._searcher = _Optuna(curves, seed, sampler=sampler, pruner="none")
+        self._scheduler = ASHAScheduler(
+            metric="loss", mode="min", max_t=EPOCHS, grace_period=1, reduction_factor=_ETA
+        )
+        self._numbers = count()
+
+    def begin(self, take: Take) -> Any:
+        trial = SimpleNamespace(trial_id=str(next(self._numbers)), asked=self._searcher.begin(take))
+        self._scheduler.on_trial_add(None, trial)
+        return trial
+
+    def report(self, trial: Any, epoch: int, loss: float) -> bool:
+        result = {"training_iteration": epoch, "loss": loss}
+        return bool(self._scheduler.on_trial_result(None, trial, result) == "STOP")
+
+    def end(self, trial: Any, epoch: int, loss: float, *, stopped: bool) -> None:
+        self._scheduler.on_trial_complete(None, trial, {"training_iteration": epoch, "loss": loss})
+        self._searcher.end(trial.asked, epoch, loss, stopped=False)
+
+
+class _SyneTune:
+    """A baseline of Syne Tune with its own searcher."""
+
+    def __init__(self, curves: CurveSet, seed: int, *, baseline: str) -> None:
+        from syne_tune import config_space as spaces
+        from syne_tune.backend.trial_status import Trial
+        from syne_tune.optimizer import baselines
+
+        logging.getLogger("syne_tune").setLevel(logging.ERROR)
+        warnings.simplefilter("ignore")
+        self._trial, self._numbers = Trial, count()
+        space: dict[str, Any] = {}
+        for key, domain in curves.param_space.items():
+            if isinstance(domain, Categorical):
+                space[key] = spaces.choice(list(domain.categories))
+            elif isinstance(domain, Integer):
+                make = spaces.lograndint if _is_log(domain) else spaces.randint
+                space[key] = make(domain.lower, domain.upper - 1)
+            else:
+                make = spaces.loguniform if _is_log(domain) else spaces.uniform
+                space[key] = make(domain.lower, domain.upper)
+        self._space = space
+        options = {"metric": "loss", "time_attr": "epoch", "max_t": EPOCHS, "grace_period": 1}
+        self._scheduler = getattr(baselines, baseline)(
+            space, **options, reduction_factor=_ETA, random_seed=seed
+        )
+
+    def begin(self, take: Take) -> Any:
+        from datetime import datetime
+
+        config = take(self._scheduler.suggest().config)
+        now = datetime(2026, 1, 1)
+        own = {key: config[key] for key in self._space}
+        trial = self._trial(trial_id=next(self._numbers), config=own, creation_time=now)
+        self._scheduler.on_trial_add(trial)
+        return trial
+
+    def report(self, trial: Any, epoch: int, loss: float) -> bool:
+        return bool(self._scheduler.on_trial_result(trial, {"epoch": epoch, "loss": loss}) == "STOP")
+
+    def end(self, trial: Any, epoch: int, loss: float, *, stopped: bool) -> None:
+        if stopped:
+            self._scheduler.on_trial_remove(trial)
+        else:
+            self._scheduler.on_trial_complete(trial, {"epoch": epoch, "loss": loss})
+
+
+def _is_log(domain: Any) -> bool:
+    return "log" in type(domain.sampler).__name__.lower()
+
+
+def _peer(kind: Callable[..., Peer], **options: Any) -> Callable[[CurveSet, int], Peer]:
+    return lambda curves, seed: kind(curves, seed, **options)
+
+
+#: The searches of other packages: the packages that they need, and what makes them.
+PEERS: Mapping[str, tuple[tuple[str, ...], Callable[[CurveSet, int], Peer]]] = {
+    "Optuna: TPE, HyperbandPruner": (("optuna",), _peer(_Optuna, sampler="TPE", pruner="Hyperband")),
+    "Optuna: TPE, MedianPruner": (("optuna",), _peer(_Optuna, sampler="TPE", pruner="median")),
+    "Ray Tune: ASHA, random": (("ray", "optuna"), _peer(_Ray, sampler="random")),
+    "Ray Tune: ASHA, Optuna's TPE": (("ray", "optuna"), _peer(_Ray, sampler="TPE")),
+    "Syne Tune: ASHA, random": (("syne_tune",), _peer(_SyneTune, baseline="ASHA")),
+    "Syne Tune: BOHB": (("syne_tune",), _peer(_SyneTune, baseline="BOHB")),
+}
+
+
+def _ours(scheduler: str, searcher: str) -> Callable[[str, int, int], list[float]]:
+    """Return ``search(problem, seed, slots)`` by dasktune."""
+
+    def run(problem: str, seed: int, slots: int) -> list[float]:
+        # Imported here: an environment for the peers need not have what dasktune needs.
+        from benchmarks.search_quality.full_trainings import Random, gaussian_process, search
+        from dasktune.schedulers import ASHAScheduler, MedianStoppingRule, PromotingASHAScheduler
+        from dasktune.search import TuneBOHB
+
+        halving = {"max_t": EPOCHS, "reduction_factor": _ETA}
+        rule = {"time_attr": "training_iteration", "check_at": [3, 9, 27]}
+        schedulers: dict[str, Callable[[], Any]] = {
+            "ASHA": lambda: ASHAScheduler(**halving),
+            "promoting ASHA": lambda: PromotingASHAScheduler(**halving),
+            "median at rungs": lambda: MedianStoppingRule(**rule),
+        }
+        searchers: dict[str, Callable[[], Any]] = {
+            "random": Random,
+            "TuneBOHB": TuneBOHB,
+            "GaussianProcessSearch": lambda: gaussian_process(1),
+        }
+        return search(problem, searchers[searcher](), schedulers[scheduler](), seed, slots)
+
+    return run
+
+
+#: The searches of dasktune.
+OURS: Mapping[str, Callable[[str, int, int], list[float]]] = {
+    f"dasktune: {scheduler}, {searcher}": _ours(scheduler, searcher)
+    for scheduler in ("ASHA", "promoting ASHA", "median at rungs")
+    for searcher in ("random", "TuneBOHB", "GaussianProcessSearch")
+}
+
+#: What the others are compared with.
+_BASE: Final = "dasktune: promoting ASHA, random"
+
+#: A problem, a contender, a number of trials at a time, and a seed.
+_Key = tuple[str, str, int, int]
+
+
+def _search(curves: CurveSet, peer: Peer, seed: int, slots: int) -> list[float]:
+    """Return the regrets of a peer after each of `MOMENTS`, in virtual time."""
+    losses = curves.loss[:, seed % len(curves.seeds)]
+    pace = default_rng([seed, 1]).uniform(0.5, 2, len(losses))
+    pool = Pool(curves.param_space, curves.configs)
+    running: list[tuple[float, int, int, Any, int]] = []
+    numbers, best, found = count(), inf, []
+
+    def begin(now: float) -> None:
+        if pool.is_empty:
+            return
+        rows = []
+
+        def take(suggested: Mapping[str, Any]) -> Mapping[str, Any]:
+            rows.append(pool.take(suggested))
+            return pool.configs[rows[-1]]
+
+        trial = peer.begin(take)
+        heapq.heappush(running, (now + pace[rows[-1]], next(numbers), rows[-1], trial, 1))
+
+    for _ in range(slots):
+        begin(0.0)
+    while running and len(found) < _BUDGET:
+        now, _, row, trial, epoch = heapq.heappop(running)
+        loss = float(losses[row, epoch - 1])
+        best = min(best, loss)
+        found.append(best)
+        stopped = peer.report(trial, epoch, loss) and epoch < EPOCHS
+        if stopped or epoch == EPOCHS:
+            peer.end(trial, epoch, loss, stopped=stopped)
+            begin(now)
+        else:
+            heapq.heappush(running, (now + pace[row], next(numbers), row, trial, epoch + 1))
+    lowest = losses.min(axis=1)
+    scale = np.median(lowest) - lowest.min()
+    ends = [found[min(moment * EPOCHS, len(found)) - 1] for moment in MOMENTS]
+    return [float((loss - lowest.min()) / scale) for loss in ends]
+
+
+def _run(key: _Key) -> list[float]:
+    problem, label, slots, seed = key
+    if label in OURS:
+        return OURS[label](problem, seed, slots)
+    curves = load(problem)
+    # Ray Tune and Syne Tune draw brackets from NumPy's global state, also if there is only one.
+    np.random.seed(seed)  # noqa: NPY002
+    return _search(curves, PEERS[label][1](curves, seed), seed, slots)
+
+
+def _is_missing(label: str) -> bool:
+    needs = ("dask",) if label in OURS else PEERS[label][0]
+    return any(find_spec(name) is None for name in needs)
+
+
+def _show(runs: Mapping[_Key, list[float]]) -> None:
+    labels = [*OURS, *PEERS]
+    for slots in sorted({key[2] for key in runs}):
+        rows = []
+        for label in labels:
+            own = {key: found for key, found in runs.items() if key[1:3] == (label, slots)}
+            pairs = [
+                (found, runs[problem, _BASE, slots, seed])
+                for (problem, _, _, seed), found in own.items()
+                if (problem, _BASE, slots, seed) in runs
+            ]
+            if not pairs:
+                continue
+            cells: list[Any] = [label, len(pairs)]
+            for index in range(len(MOMENTS)):
+                ours, others = ([pair[side][index] for pair in pairs] for side in (0, 1))
+                wins = sum(one < two - 1e-12 for one, two in zip(ours, others, strict=True))
+                losses = sum(one > two + 1e-12 for one, two in zip(ours, others, strict=True))
+                against = "" if label == _BASE else f"; {wins}:{losses}"
+                cells.append(f"{fmean(ours):.3f} ({median(ours):.3f}){against}")
+            cells.append("" if label == _BASE else f"{p_value(ours, others):.2g}")
+            rows.append(cells)
+        known = [name for name in set_names() if any(key[0] == name and key[2] == slots for key in runs)]
+        print(f"\n{slots} trials at a time; {', '.join(known)}")
+        print(f"mean regret (median); wins:losses against {_BASE}, by pairs of set and seed\n")
+        header = ["search", "searches", *(f"after {moment} FT" for moment in MOMENTS), "p at 20"]
+        print(table(header, rows), flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the searches that a file does not have yet, and print the tables of all."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.search_quality.peers", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20, help="searches of each (20)")
+    parser.add_argument("--problems", nargs="+", choices=set_names(), default=set_names(), help="sets (all)")
+    parser.add_argument("--contenders", nargs="+", choices=[*OURS, *PEERS], default=[*OURS, *PEERS])
+    parser.add_argument("--slots", nargs="+", type=int, default=[4, 16], help="trials at a time (4 and 16)")
+    parser.add_argument("--runs", type=Path, help="a file with a line for each search (none)")
+    parser.add_argument("--minutes", type=float, default=inf, help="begin no search after this time")
+    options = parser.parse_args(arguments)
+    begun = time.monotonic()
+    runs: dict[_Key, list[float]] = {}
+    if options.runs and options.runs.exists():
+        for line in options.runs.read_text().splitlines():
+            *key, found = json.loads(line)
+            runs[tuple(key)] = found  # type: ignore[index]
+    missing = [label for label in options.contenders if _is_missing(label)]
+    if missing:
+        print(f"left out, because their packages are not installed: {'; '.join(missing)}")
+    labels = [label for label in options.contenders if label not in missing]
+    # All contenders of a seed before the next seed: a run that is cut short has them all.
+    for seed, slots, problem, label in product(range(options.seeds), options.slots, options.problems, labels):
+        key = problem, label, slots, seed
+        if key in runs or time.monotonic() - begun > 60 * options.minutes:
+            continue
+        runs[key] = _run(key)
+        if options.runs:
+            with options.runs.open("a") as file:
+                file.write(json.dumps([*key, runs[key]]) + "\n")
+    _show(runs)
+
+
+if __name__ == "__main__":
+    # Small matrices are not worth a thread.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    main()

@@ -1,0 +1,1 @@
+"""What threads of the server compute beside its loop."""

@@ -1,0 +1,1 @@
+"""Parts of an experiment's pages that belong to one viewer: logs, and the brushed trials."""

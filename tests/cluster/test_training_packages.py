@@ -246,6 +246,7 @@ def test_clones_grow_further_trees_on_those_of_their_donor(
 
 def die_once(place: Path) -> Any:
     """Return a callback that kills the process of a trainer when its third epoch begins, once."""
+    pytest.importorskip("transformers")
     from transformers import TrainerCallback
 
     class DieOnce(TrainerCallback):
@@ -365,7 +366,6 @@ def mortal() -> Iterator[LocalCluster]:
 
 @pytest.mark.filterwarnings("default")
 def test_a_trial_of_a_trainer_whose_worker_is_killed_continues(mortal: LocalCluster, tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
     trainer = make_trainer(tmp_path, callbacks=[die_once(tmp_path)])
     from dasktune.integration.transformers import hyperparameter_search
 

@@ -69,6 +69,7 @@ def held(place):
     return place.runner.commands.ask(lambda experiment, now: experiment.state.on_hold).result(60)
 
 
+@pytest.mark.slow
 def test_a_user_with_the_link_holds_and_stops_an_experiment(browser, place):
     run, server = place
     browser.get(server.url)
@@ -92,6 +93,7 @@ def test_a_user_with_the_link_holds_and_stops_an_experiment(browser, place):
     browser.delete_all_cookies()
 
 
+@pytest.mark.slow
 def test_each_click_on_the_page_what_if_computes_and_bokeh_does_not_warn(browser):
     errors = iter(("too few <trials>", "still too few"))
 

@@ -74,6 +74,7 @@ def source() -> CountingSource:
     )
 
 
+@pytest.mark.slow
 def test_the_browser_gives_the_cookie_to_no_other_server_of_the_machine(browser: Any, other: OtherServer):
     server = WebServer(source(), commander=lambda: None)
     try:

@@ -58,7 +58,7 @@ def train(config: dict[str, Any]) -> dict[str, int]:
     return {"x": 1}
 
 
-@pytest.mark.parametrize("resources", [{"CPU": 1}, None])
+@pytest.mark.parametrize("resources", [pytest.param({"CPU": 1}, marks=pytest.mark.slow), None])
 def test_an_experiment_runs_while_tasks_wait(
     client: Client, tmp_path: Path, resources: dict[str, float] | None
 ) -> None:
@@ -76,6 +76,7 @@ def test_an_experiment_runs_while_tasks_wait(
         assert waiting(futures) > 0
 
 
+@pytest.mark.slow
 def test_two_experiments_that_share_the_cluster_run_while_tasks_wait(client: Client, tmp_path: Path) -> None:
     address = client.scheduler.address
     with (
@@ -91,7 +92,7 @@ def test_two_experiments_that_share_the_cluster_run_while_tasks_wait(client: Cli
                 (tmp_path / f"stop-{name}").touch()
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.2])
+@pytest.mark.parametrize("seconds", [0.0, pytest.param(0.2, marks=pytest.mark.slow)])
 def test_tasks_run_while_trials_wait(client: Client, tmp_path: Path, seconds: float) -> None:
     """Trials of milliseconds are handed to a worker ahead, and those of 0.2 s one by one."""
     address = client.scheduler.address

@@ -126,6 +126,7 @@ def test_a_scheduler_without_dasktune_or_bokeh_shows_a_run(tmp_path: Path, lacks
         fleet.close()
 
 
+@pytest.mark.slow
 def test_dask_links_to_the_page_and_it_survives_a_restart(pair, tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="dasktune.cluster.scheduler_page.page_publisher")
     (tmp_path / "gate-3").touch()
@@ -277,7 +278,7 @@ def test_drivers_that_speak_otherwise_have_a_page_of_their_own(fleet, tmp_path):
         assert shown(pages[number], keys[1 - number]) is None
 
 
-@pytest.mark.parametrize("slow", [True, False])
+@pytest.mark.parametrize("slow", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_run_does_not_wait_long_for_its_last_picture(pair, tmp_path, monkeypatch, slow):
     """Not at all, if that never comes; if it comes in time it is shown, however costly it is."""
     turn, ends, resume = (

@@ -201,6 +201,7 @@ def test_workers_out_of_reach_are_called_through_the_scheduler(
     assert works(connection)
 
 
+@pytest.mark.slow
 def test_whether_workers_are_reached_is_settled_when_the_first_one_comes(tmp_path: Path) -> None:
     with scheduler_process(tmp_path) as address, connect(address) as connection:
         assert not connection.client.sync(connection.probe_direct)

@@ -111,6 +111,7 @@ class Intruder(Callback):
         return self
 
 
+@pytest.mark.slow
 def test_a_dashboard_with_buttons_is_shown_only_with_the_link(pair, tmp_path, caplog, capsys):
     caplog.set_level(logging.INFO)
     intruder = Intruder(caplog, capsys)

@@ -936,7 +936,7 @@ def slices(checkpoint: tune.Checkpoint | None) -> list[str]:
     return [Path(checkpoint.path, f"slice_{index}").read_text() for index in range(6)]
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_each_rank_saves_its_own_files(cluster: LocalCluster, tmp_path: Path, ranks: int) -> None:
     [result] = tuner(cluster, tmp_path, tune.with_ranks(save_shards, ranks), {"steps": 2}).fit()
     assert slices(result.checkpoint) == ["2"] * 6

@@ -138,6 +138,7 @@ def test_a_request_that_no_new_worker_can_meet_is_refused(adaptive: LocalCluster
         assert not client.run_on_scheduler(keys)
 
 
+@pytest.mark.slow
 def test_a_driver_that_waits_for_workers_logs_what_is_missing_and_then_starts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

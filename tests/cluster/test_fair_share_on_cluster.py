@@ -228,6 +228,7 @@ def devices_held(dask_scheduler: Any) -> list[dict[int, float]]:
     return [dict(lease.gpus) for held in leases for lease in held.values() if lease.gpus]
 
 
+@pytest.mark.slow
 def test_a_whole_gpu_becomes_free_among_halves(tmp_path: Path) -> None:
     declared = {"CPU": 6, "GPU": 2}
     with (
@@ -279,6 +280,7 @@ def timed(config: dict[str, Any]) -> None:
     tune.report({"x": 1})
 
 
+@pytest.mark.slow
 def test_experiments_share_the_memory_that_their_trials_request(client: Client, tmp_path: Path) -> None:
     """Two CPUs of each worker are enough for two trials, and its memory only for one."""
     workers = client.scheduler_info(n_workers=-1)["workers"].values()

@@ -233,6 +233,7 @@ def test_metadata_routing_reaches_the_workers(client):
         assert search.score(*blocks(), importance=np.ones(40)) == 40
 
 
+@pytest.mark.slow
 def test_hyperbands_brackets_make_as_many_calls_as_that_of_dask_ml(client):
     from dasktune.sklearn import HyperbandSearchCV
 
@@ -294,7 +295,7 @@ def test_on_the_loop_of_an_asynchronous_client_fit_is_awaited(pair):
     assert search.best_score_ == 1.0
 
 
-@pytest.mark.parametrize("is_default", [True, False])
+@pytest.mark.parametrize("is_default", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_on_the_loop_of_an_asynchronous_client_the_score_of_blocks_is_awaited(pair, is_default):
     from dasktune.sklearn import IncrementalSearchCV
 

@@ -60,6 +60,7 @@ def spend(config: dict[str, Any]) -> None:
     tune.report({"pid": os.getpid(), "threads": os.environ["OMP_NUM_THREADS"]})
 
 
+@pytest.mark.slow
 def test_trials_that_hold_the_interpreter_run_beside_each_other(
     cluster: LocalCluster, worker: psutil.Process, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ def add(config: dict[str, float], numbers: np.ndarray) -> dict[str, float]:
     return {"sum": float(numbers.sum()) + config["x"]}
 
 
+@pytest.mark.slow
 def test_trials_share_large_objects(lean: Fleet, tmp_path: Path) -> None:
     lean.keep(2)
     results = tune.Tuner(

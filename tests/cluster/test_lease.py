@@ -207,6 +207,7 @@ def test_a_thread_that_does_not_leave_keeps_its_resources(client: Client, tmp_pa
     (tmp_path / "go").touch()
 
 
+@pytest.mark.slow
 def test_a_killed_driver_gives_everything_back(client: Client, tmp_path: Path) -> None:
     address = client.scheduler.address
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path), address])

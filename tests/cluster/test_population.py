@@ -271,6 +271,7 @@ def test_a_clone_whose_donor_was_only_in_memory_survives_the_death_of_its_worker
     assert_clean(client)
 
 
+@pytest.mark.slow
 def test_a_population_resumes_after_its_driver_was_killed(
     fleet: Fleet, client: Client, tmp_path: Path
 ) -> None:

@@ -134,6 +134,7 @@ def test_continuous_integration_gets_lines_even_on_a_terminal(tmp_path):
     assert sum(" failed: ValueError: no [bold]such?[31m loss" in line for line in lines) == 1
 
 
+@pytest.mark.slow
 def test_a_pipe_gets_lines_and_the_output_is_left_to_the_program(tmp_path):
     output, errors = run(tmp_path, "", "2")
     assert output == "RETURNED 4 1\n"

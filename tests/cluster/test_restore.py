@@ -140,6 +140,7 @@ def test_what_a_dead_driver_has_left_is_passed_to_the_cluster(killed: Path, flee
         assert_clean(client)
 
 
+@pytest.mark.slow
 def test_a_directory_that_was_moved_is_restored_where_it_is(
     killed: Path, fleet: Fleet, tmp_path_factory: pytest.TempPathFactory
 ):

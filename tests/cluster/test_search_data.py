@@ -81,17 +81,14 @@ def as_delayed_sparse():
 
 
 IN_MEMORY = [as_lists, as_sparse, as_pandas, as_polars]
-LAZY = [
-    as_dask_array,
-    as_delayed,
-    *(
-        pytest.param(one, marks=pytest.mark.slow)
-        for one in (as_dask_frame, as_delayed_lists, as_delayed_sparse)
-    ),
-]
+LAZY = [as_dask_array, as_dask_frame, as_delayed, as_delayed_lists, as_delayed_sparse]
+QUICK = (as_lists, as_sparse, as_pandas, as_dask_array)
 
 
-@pytest.mark.parametrize("kind", [*IN_MEMORY, *LAZY])
+@pytest.mark.parametrize(
+    "kind",
+    [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in (*IN_MEMORY, *LAZY)],
+)
 def test_all_kinds_of_data_lead_to_the_scores_that_they_have_without_a_cluster(client, kind):
     from sklearn.linear_model import SGDClassifier
     from sklearn.model_selection import GridSearchCV as Theirs

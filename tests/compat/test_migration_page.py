@@ -28,6 +28,7 @@ def whole_program() -> str:
     return program
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_program_of_the_page_runs(tmp_path):
     script = tmp_path / "program.py"

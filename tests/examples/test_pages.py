@@ -124,6 +124,7 @@ def texts_of_the_code() -> Iterator[str]:
                 yield from re.split(r"%[sdg]|%\.\d[fg]|\{\w*\}", node.value)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_the_recipe_that_searches_features_leaves_some_out():
     pytest.importorskip("sklearn")

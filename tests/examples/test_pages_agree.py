@@ -53,6 +53,7 @@ def test_the_reader_sees_what_is_wrong(line, told):
     assert told in wrong
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_the_quickstart_of_the_readme_runs_as_it_stands(tmp_path, monkeypatch):
     # Its results must not lie among the user's.

@@ -68,6 +68,7 @@ def test_somebody_else_restarts_all_workers(fleet: Fleet, client: Client, tmp_pa
     assert_clean(client)
 
 
+@pytest.mark.slow
 def test_somebody_else_cancels_all_that_is_ours(fleet: Fleet, client: Client, tmp_path: Path) -> None:
     fleet.keep(2)
     bout = Bout(walk, tmp_path, fleet.address, num_samples=2)

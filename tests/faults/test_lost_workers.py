@@ -181,6 +181,7 @@ async def dask_setup(worker):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lease", [True, False])
 def test_a_worker_that_dies_before_a_trial_begins_costs_the_trial_nothing(
     fleet: Fleet, client: Client, tmp_path: Path, lease: bool

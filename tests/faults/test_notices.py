@@ -106,6 +106,7 @@ def test_a_function_that_never_saves_leaves_before_the_end(
     assert 20 <= repeated(tmp_path) < 50
 
 
+@pytest.mark.slow
 def test_a_class_is_saved_at_its_next_step_and_repeats_none(
     fleet: Fleet, client: Client, tmp_path: Path
 ) -> None:
@@ -141,6 +142,7 @@ def test_a_worker_with_notice_gets_no_trials_of_a_later_experiment(
     assert not bout.losses
 
 
+@pytest.mark.slow
 def test_the_death_of_a_worker_with_notice_counts_as_no_loss(
     fleet: Fleet, client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -221,6 +223,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_function_that_asks_saves_before_its_driver_ends(
     fleet: Fleet, client: Client, tmp_path: Path
 ) -> None:

@@ -266,6 +266,7 @@ def packed_token(content: str) -> str:
     return encoded(json.dumps({"session_id": "x", "__bk__zlib_": packed}).encode())
 
 
+@pytest.mark.slow
 def test_the_token_of_a_session_is_not_decompressed_without_a_limit(
     opens: Opens, monkeypatch: pytest.MonkeyPatch
 ):

@@ -172,6 +172,7 @@ with serve_dashboard(1, dict, storage=storage, runner_time=time.time, commander=
 """
 
 
+@pytest.mark.slow
 def test_the_log_of_a_driver_under_slurm_or_nohup_has_no_token(tmp_path: Path):
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
     ended = subprocess.run(

@@ -67,6 +67,7 @@ def late(make_search, make_scheduler, seeds):
     return [floor_of(one.config) for grid in grids for one in list(grid)[30:]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [HyperBandForBOHB, ASHAScheduler])
 def test_what_it_suggests_later_is_better_than_what_random_search_does(make):
     # Of 20 other choices of seeds each, it was so in 20 with HyperBand, in 19 with ASHA.

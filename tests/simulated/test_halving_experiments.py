@@ -103,6 +103,7 @@ def test_neither_places_nor_losses_nor_limits_change_who_is_kept(
     assert outcome(results) == calm(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MAKERS)
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(lose=st.dictionaries(st.floats(0, 300), st.integers(0, 29), max_size=12))

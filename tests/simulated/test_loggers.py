@@ -29,6 +29,7 @@ def assert_complete(place: Lab, experiment: Any) -> None:
         assert lines == trial.history
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["fifo", "asha", "pbt"])
 @pytest.mark.parametrize("lives", [[5, 60], [90], [120, 30, 10]])
 def test_files_hold_each_result_once_however_often_the_driver_dies(scheduler: str, lives: list[int]):

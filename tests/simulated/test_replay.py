@@ -233,7 +233,7 @@ def followed(experiment: ExperimentMachine, records: list[dict[str, Any]]) -> li
     return states
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_state_that_was_written_down_behaves_like_one_that_was_not(lived: Any, data: Any):
     case, store = lived

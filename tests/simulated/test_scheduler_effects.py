@@ -74,6 +74,7 @@ SAVING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lose", [None, LOSE], ids=["calm", "losses"])
 @pytest.mark.parametrize("name", SAVING)
 def test_the_best_is_found_with_a_part_of_the_training(name: str, lose: Any):
@@ -199,6 +200,7 @@ def hypervolume(results: ResultGrid) -> float:
     return area
 
 
+@pytest.mark.slow
 def test_several_objectives_are_reached_further_than_at_random_for_as_much_training():
     """Ten seeds, all fixed; the ratios were 1.03 to 1.14."""
     space = {f"x{i}": uniform(0, 1) for i in range(5)}

@@ -55,6 +55,7 @@ def outcome(results: Any) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 2**32),
     slots=st.integers(1, 6),

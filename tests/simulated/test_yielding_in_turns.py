@@ -133,6 +133,7 @@ def test_two_experiments_on_one_worker_spend_most_of_the_time_on_training(yields
     assert useful(drivers) > 0.45 * 2000
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(
     st.lists(st.integers(1, 3), min_size=1, max_size=2),

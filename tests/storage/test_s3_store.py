@@ -84,7 +84,7 @@ class Racers:
             process.communicate()
 
 
-@pytest.fixture(scope="module", params=["local", "s3"])
+@pytest.fixture(scope="module", params=["local", pytest.param("s3", marks=pytest.mark.slow)])
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Storage:
     """A directory that several processes can write to."""
     if request.param == "local":

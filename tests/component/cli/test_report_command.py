@@ -6,6 +6,8 @@ import subprocess
 import sys
 import urllib.request
 
+import pytest
+
 from dasktune.dashboard.server.web import WebServer
 
 
@@ -19,6 +21,7 @@ def test_a_report_overwrites_a_file_only_if_forced(path, tmp_path, dasktune):
     assert page.read_text().startswith("<!DOCTYPE html>")
 
 
+@pytest.mark.slow
 def test_a_report_is_written_into_a_directory_that_there_is(path, tmp_path, dasktune):
     assert dasktune("report", path, "-o", str(tmp_path)) == (0, f"{tmp_path}/exp.html\n", "")
     assert (tmp_path / "exp.html").stat().st_size > 100_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from cli_fixtures import SPEC
 
 from dasktune.config import TuneConfig
@@ -18,6 +19,7 @@ def train(config: dict[str, Any]) -> Any:
         yield {"loss": config["x"] + 1 / epoch}, 60.0
 
 
+@pytest.mark.slow
 def test_a_report_has_the_costs_of_schedulers_only_on_request(tmp_path, dasktune):
     store = ExperimentStore(Storage(tmp_path / "full"))
     store.create(SPEC)

@@ -94,6 +94,7 @@ def points(uri: str, metric: str) -> list[tuple[int, float]]:
     return sorted((point.step, point.value) for point in history)
 
 
+@pytest.mark.slow
 def test_a_trial_is_a_run_of_mlflow_with_parameters_and_numbers(drive: Drive, uri: str):
     drive.begin(MLflowLoggerCallback(uri, tags={"team": "a"}))
     drive.report(loss=0.5, text="no number", low=float("-inf"))
@@ -209,6 +210,7 @@ def rows(run: list[Any], *names: str) -> list[list[Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_trial_is_a_run_of_wandb(drive: Drive, wandb_home: Path):
     drive.begin(offline(wandb_home, excludes=["secret", "a+b"], log_config=True))
     drive.report(loss=0.5, secret=1, shape=(2, 3))

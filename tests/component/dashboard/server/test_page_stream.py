@@ -88,6 +88,7 @@ def test_nothing_new_is_nothing_to_tell(live, feed):
     assert broadcast.update() is None
 
 
+@pytest.mark.slow
 def test_the_page_is_sent_as_a_whole_again_when_its_changes_have_grown_larger(live, feed):
     broadcast = Broadcast(live)
     feed.records = [suggested("a", x=0.5), started("a", 1.0)]

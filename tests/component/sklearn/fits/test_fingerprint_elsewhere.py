@@ -17,6 +17,7 @@ from sklearn.svm import SVC
 from dasktune.sklearn.fits.fingerprint import digest
 
 
+@pytest.mark.slow
 def test_it_is_the_same_in_another_process():
     code = (
         "import numpy as np\n"

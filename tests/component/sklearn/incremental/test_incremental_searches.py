@@ -158,6 +158,7 @@ def test_hyperband_says_beforehand_what_it_does(max_iter, aggressiveness):
         }
 
 
+@pytest.mark.slow
 def test_each_bracket_can_be_run_by_itself():
     values = {"value": scipy_stats.uniform(0, 1)}
     X, y = samples()

@@ -45,6 +45,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_search_that_is_fitted_shows_its_candidates(name):

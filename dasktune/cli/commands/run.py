@@ -90,6 +90,15 @@ def _add_objective(parser: argparse.ArgumentParser) -> None:
         help="whether to minimise or maximise the metric; needed with --metric (default: none)",
     )
     parser.add_argument(
+        "--learn-from",
+        action="append",
+        metavar="PATH",
+        help=(
+            "a directory or URL with earlier experiments of the same trainable and metric, from whose "
+            "trials this one learns; may be repeated; not with --searcher (default: none)"
+        ),
+    )
+    parser.add_argument(
         "--num-samples",
         type=int,
         default=1,
@@ -172,12 +181,15 @@ def _tuner(arguments: argparse.Namespace) -> Tuner:
     if arguments.resources is not None:
         request = pairs("--resources", arguments.resources.split(","))
         trainable = with_resources(trainable, request)
+    rule = "left out with --learn-from, which chooses WarmStart"
+    check(not (arguments.learn_from and arguments.searcher), "--searcher", rule, arguments.searcher)
     tune_config = TuneConfig(
         metric=arguments.metric,
         mode=arguments.mode,
         num_samples=arguments.num_samples,
         scheduler=_policy("scheduler", create_scheduler, arguments),
         search_alg=_policy("searcher", create_searcher, arguments),
+        learn_from=arguments.learn_from,
         max_concurrent_trials=arguments.max_concurrent,
         time_budget_s=arguments.time_budget,
         seed=arguments.seed,

@@ -110,6 +110,17 @@ def test_every_flag_of_run_reaches_the_tuner(script, made, tmp_path, dasktune):
     assert out == "the results ?[31m\nMore: dasktune best /somewhere/exp\n"
 
 
+def test_run_learns_from_each_place(script, made, tmp_path, dasktune):
+    flags = ["--space", '{"x": ["uniform", 0, 1]}', "--metric", "loss", "--mode", "min"]
+    here, there = str(tmp_path), str(tmp_path / "there")
+    places = ["--learn-from", here, "--learn-from", there]
+    assert dasktune("run", script, *flags, *places)[0] == 0
+    assert made[-1].given["tune_config"].learn_from == [here, there]
+    code, _, err = dasktune("run", script, *flags, *places, "--searcher", "optuna")
+    assert code == 2
+    assert "--searcher must be left out with --learn-from" in err
+
+
 @pytest.mark.parametrize(
     ("outcome", "interrupted", "code", "hint"),
     [

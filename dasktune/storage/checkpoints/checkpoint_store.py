@@ -490,12 +490,15 @@ class CheckpointStore:
 
     def _remove(self, storage: Storage, path: str) -> None:
         storage.remove(f"{path}/{MANIFEST_FILE}")
-        storage.remove_tree(path)
+        storage.remove_tree(path, aside="trials")
 
 
 def _make_directory(path: str) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    os.mkdir(path)
+    try:
+        os.mkdir(path)
+    except FileNotFoundError:  # it is the first of its trial
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.mkdir(path)
 
 
 def _sync_directories(root: str, files: list[SourceFile]) -> None:

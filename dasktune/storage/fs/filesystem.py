@@ -242,9 +242,17 @@ def remove(fs: Any, path: str) -> None:
         _call(fs, "rm_file", path)
 
 
-def remove_tree(fs: Any, root: str) -> None:
-    """Delete all files under `root`; there may be none."""
+def remove_tree(fs: Any, root: str, aside: str | None = None) -> None:
+    """Delete all files under `root`; there may be none.
+
+    Parameters
+    ----------
+    fs, root
+        The filesystem, and the directory.
+    aside : str, optional
+        As for `local_files.remove_tree`; without effect if `fs` is remote.
+    """
     if is_local(fs):
-        local_files.remove_tree(root)
+        local_files.remove_tree(root, aside)
     else:
         run_each(fs, lambda name: remove(fs, f"{root.rstrip('/')}/{name}"), find(fs, root))

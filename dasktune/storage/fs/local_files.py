@@ -245,7 +245,32 @@ def remove(path: str) -> None:
         os.unlink(path)
 
 
-def remove_tree(path: str) -> None:
-    """Delete a directory with its content; it may be missing."""
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(path)
+def remove_tree(path: str, aside: str | None = None) -> None:
+    """Delete a directory with its content; it may be missing.
+
+    Parameters
+    ----------
+    path : str
+        The directory.
+    aside : str, optional
+        A directory on the same disk, to which it is moved first. The deletion of a directory can
+        take milliseconds, in which no name can be added to the directory above it: on ext4 a
+        worker that saves a checkpoint waited 3 ms for the driver that deleted an older one.
+    """
+    place = path
+    if aside is not None:
+        moved = os.path.join(aside, f"{TEMPORARY}{uuid4().hex}")
+        with contextlib.suppress(OSError):  # it is missing, or must be deleted where it is
+            os.rename(path, moved)
+            place = moved
+    try:
+        shutil.rmtree(place)
+    except FileNotFoundError:
+        # It is missing, or another process deletes it, too, as the rest of a deletion that was cut
+        # off. That one may have met a file that is missing, so both delete all that they find.
+        shutil.rmtree(place, ignore_errors=True)
+    except BaseException:
+        if place != path:  # the next attempt must find what is left
+            with contextlib.suppress(OSError):
+                os.rename(place, path)
+        raise

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import cached_property
 from random import Random
 from typing import Final, TypeVar
 
@@ -127,11 +128,16 @@ class RetrySchedule:
 
     def __init__(self, retry_seconds: float, *, seed: int | str | None = None) -> None:
         self.retry_seconds = retry_seconds
-        self._random = Random(seed)
+        self._seed = seed
         #: Time of the first failure; None while the operation works.
         self.since: float | None = None
         self._next = 0.0
         self._longest = _FIRST
+
+    @cached_property
+    def _random(self) -> Random:
+        # Most schedules need none, and to make one takes longer than to read a small file.
+        return Random(self._seed)
 
     @property
     def until(self) -> float:

@@ -57,6 +57,10 @@ def remove_stale_files(storage: Storage, *, clock: Callable[[], float] = time.ti
     if storage.is_local:
         for folder in _WRITTEN:
             _remove_unfinished(storage, folder, clock())
+        # Checkpoints that a process was about to delete. If another one still does, both do.
+        for name in storage.names("trials"):
+            if name.startswith(local_files.TEMPORARY):
+                storage.remove_tree(f"trials/{name}")
 
 
 def _remove_unfinished(storage: Storage, folder: str, now: float) -> None:

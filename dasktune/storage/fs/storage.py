@@ -392,9 +392,19 @@ class Storage:
 
     @redact_errors
     @_confined
-    def remove_tree(self, *parts: str) -> None:
-        """Delete all files below `parts`; there may be none."""
-        self._retried(filesystem.remove_tree, "Deleting", *parts)
+    def remove_tree(self, *parts: str, aside: str | None = None) -> None:
+        """Delete all files below `parts`; there may be none.
+
+        Parameters
+        ----------
+        *parts : str
+            Names, or relative paths with ``/``.
+        aside : str, optional
+            Path below this directory, on a disk: the directory to which the files are moved before
+            they are deleted, so that the deletion does not hold up others in the directory above.
+        """
+        place = None if aside is None else self.path(aside)
+        self._retried(partial(filesystem.remove_tree, aside=place), "Deleting", *parts)
 
     def _retried(self, operation: Callable[[Any, str], T], verb: str, *parts: str) -> T:
         path = self.path(*parts)

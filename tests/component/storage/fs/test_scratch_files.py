@@ -56,3 +56,10 @@ def test_files_that_were_never_complete_are_deleted(local: Storage, folder: str)
     os.utime(where / ".tmp-old", (then, then))
     remove_stale_files(local)
     assert [path.name for path in where.iterdir()] == [".tmp-new"]
+
+
+def test_the_rest_of_a_deletion_that_was_cut_off_is_deleted(local: Storage) -> None:
+    local.write_bytes("trials/.tmp-0123/model", b"1")
+    local.write_bytes("trials/a/params.json", b"{}")
+    remove_stale_files(local)
+    assert local.find() == ["trials/a/params.json"]

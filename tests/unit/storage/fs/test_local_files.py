@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +73,53 @@ def test_a_failed_replacement_keeps_the_old_content(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="directory"):
         local_files.replace(str(tmp_path / "x"), b"1")
     assert local_files.names(str(tmp_path)) == ["x"]
+
+
+def _tree(place: Path) -> Path:
+    tree = place / "trial" / "checkpoint"
+    tree.mkdir(parents=True)
+    (tree / "model").write_bytes(b"1")
+    return tree
+
+
+@pytest.mark.parametrize("aside", [False, True])
+def test_a_tree_is_deleted_and_may_be_missing(tmp_path: Path, aside: bool) -> None:
+    tree = _tree(tmp_path)
+    for _ in range(2):
+        local_files.remove_tree(str(tree), str(tmp_path) if aside else None)
+        assert local_files.names(str(tmp_path)) == ["trial"]
+        assert local_files.names(str(tree.parent)) == []
+
+
+def test_a_tree_that_cannot_be_moved_is_deleted_where_it_is(tmp_path: Path) -> None:
+    tree = _tree(tmp_path)
+    local_files.remove_tree(str(tree), str(tmp_path / "missing"))
+    assert not tree.exists()
+
+
+def test_a_tree_that_cannot_be_deleted_is_found_by_the_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = _tree(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", _no_links)
+        with pytest.raises(OSError, match="no hard links"):
+            local_files.remove_tree(str(tree), str(tmp_path))
+    assert (tree / "model").read_bytes() == b"1"
+    assert local_files.names(str(tmp_path)) == ["trial"]
+    local_files.remove_tree(str(tree), str(tmp_path))
+    assert not tree.exists()
+
+
+def test_two_processes_delete_all_of_a_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = _tree(tmp_path)
+    rmtree = shutil.rmtree
+
+    def outrun(path: str, **options: Any) -> None:
+        """Meet a file that another process has deleted since the directory was listed."""
+        monkeypatch.setattr(shutil, "rmtree", rmtree)
+        raise FileNotFoundError(errno.ENOENT, "gone", f"{path}/other")
+
+    monkeypatch.setattr(shutil, "rmtree", outrun)
+    local_files.remove_tree(str(tree), str(tmp_path))
+    assert local_files.names(str(tmp_path)) == ["trial"]

@@ -148,7 +148,7 @@ class Ledger:
         Parameters
         ----------
         placement : Placement
-            The return value of :meth:`place`, of a request that was not exclusive.
+            The return value of :meth:`place`.
         request : PlacementGroupFactory
             The resources of the trial.
         now : float
@@ -169,9 +169,11 @@ class Ledger:
             if address in self._allocations
         }
         ignored = self._ignored & {placement.number}
+        exclusive = {one: number for one, number in self._exclusive.items() if number == placement.number}
         self.release(placement)
         fits = self.fits(request, now=now)
         self._ignored |= ignored
+        self._exclusive |= exclusive
         for address, held in taken.items():
             for needs, gpus in held:
                 self._allocations[address].add(placement.number, needs, gpus)

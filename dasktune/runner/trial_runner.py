@@ -397,6 +397,8 @@ class TrialRunner:
 
     def _withdraw(self) -> None:
         """Let trials save what they can, and write checkpoints in memory to the storage."""
+        # None starts any more, so an adaptive cluster and other experiments must not wait for them.
+        self._executor.note_waiting(None, 0)
         self._executor.withdraw()
         while self.experiment.trial_index.active:
             self._handle_events(self._poll_interval)

@@ -581,7 +581,8 @@ class DaskTrialExecutor:
         self._share.set_share(weight=action.weight, priority=action.priority)
 
     def _waiting_trials(self, ledger: Ledger, _: int) -> WaitingTrials:
-        request, count = self._waiting
+        # None starts any more while the experiment ends, which may take as long as user code.
+        request, count = (None, 0) if self._closed else self._waiting
         if isinstance(request, ElasticPlacement):
             # A plan for more ranks than all workers can hold would keep no room for the trial.
             sizes = map(request.resized, request.sizes)

@@ -54,7 +54,7 @@ class Reservations:
         """Whether a request would fit if a run freed its reservation; False if others use it."""
         reservation = run.reservation
         with self._lock:
-            if len(reservation.runs) != 1 or reservation.resources.exclusive:
+            if len(reservation.runs) != 1:
                 return False
             return self._ledger.fits_instead(reservation.placement, request, now=time.monotonic())
 

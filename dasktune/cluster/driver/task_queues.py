@@ -129,22 +129,19 @@ def _keeps_room_idle(request: PlacementGroupFactory) -> bool:
 
 
 def _for_one_trial(worker: WorkerCapacity, request: PlacementGroupFactory) -> dict[str, float]:
-    """Return what one trial overtakes on a worker; nothing if it does not fit even then.
+    """Return what one trial overtakes on a worker; nothing if no bundle fits there even then.
 
-    A trial whose bundles do not fit there together puts its largest one there.
+    A trial whose bundles do not fit there together puts as many of them there as fit, the largest
+    ones first.
     """
     bundles = [bundle for bundle in request.bundles if bundle]
-    together: dict[str, float] = {}
-    for bundle in bundles:
-        for kind, amount in bundle.items():
-            together[kind] = together.get(kind, 0) + amount
-    largest = max(bundles, key=lambda bundle: bundle.get("CPU", 0), default={})
-    for needs in (together, largest):
-        lacks = {kind: amount - worker.for_trials(kind) for kind, amount in needs.items()}
+    needs: dict[str, float] = {}
+    for bundle in sorted(bundles, key=lambda bundle: -bundle.get("CPU", 0)):
+        more = {**needs, **{kind: needs.get(kind, 0) + amount for kind, amount in bundle.items()}}
         # `for_trials` has all that the tasks have booked.
-        if all(lack <= _EPSILON for lack in lacks.values()):
-            return {
-                kind: max(0.0, amount - (worker.for_trials(kind) - worker.overtakable.get(kind, 0)))
-                for kind, amount in needs.items()
-            }
-    return {}
+        if all(amount - worker.for_trials(kind) <= _EPSILON for kind, amount in more.items()):
+            needs = more
+    return {
+        kind: max(0.0, amount - (worker.for_trials(kind) - worker.overtakable.get(kind, 0)))
+        for kind, amount in needs.items()
+    }

@@ -87,7 +87,10 @@ class LeaseRecords:
         if ended is not None:
             if not self.by_experiment[name]:
                 del self.by_experiment[name]
-            self._special.get(ended.address, {}).pop(key, None)
+            special = self._special.get(ended.address, {})
+            if special.pop(key, None) is not None and not special:
+                # The addresses of workers that leave an adaptive cluster seldom come back.
+                del self._special[ended.address]
         return ended
 
     def grant(self, experiment: str, key: str, devices: Sequence[Sequence[str]], worker: Any) -> None:
@@ -116,6 +119,10 @@ class LeaseRecords:
     ) -> dict[str, dict[str, float]]:
         """Return what each worker has for some experiments: all that other programs do not use.
 
+        Dask books the resources of tasks that wait on a worker, too, so other programs may have
+        booked more than it has. They use nothing of what the experiments hold, and no amount is
+        negative.
+
         Parameters
         ----------
         workers : iterable of distributed.scheduler.WorkerState
@@ -135,20 +142,21 @@ class LeaseRecords:
         for name in experiments:
             for lease in self.of(name):
                 add(ours.setdefault(lease.address, {}), lease.needs)
-        capacity = {}
+        capacity: dict[str, dict[str, float]] = {}
         for worker in workers:
             address, used = worker.address, worker.used_resources
             held = ours.get(address, {})
-            room = capacity[address] = {
-                kind: amount - max(0.0, used.get(kind, 0.0) - held.get(kind, 0.0))
-                for kind, amount in worker.resources.items()
-            }
+            room = capacity[address] = {}
+            for kind, amount in worker.resources.items():
+                own = held.get(kind, 0.0)
+                # Leases that wait behind tasks may be more than the worker has, too.
+                room[kind] = max(min(own, amount), amount - max(0.0, used.get(kind, 0.0) - own))
             others = [lease for lease in self.special_on(address) if lease.experiment not in experiments]
             if counts_memory and "memory" not in room:
-                room["memory"] = (worker.memory_limit or inf) - memory_of(others)
+                room["memory"] = max(0.0, (worker.memory_limit or inf) - memory_of(others))
             if "GPU" in room:
-                loads = gpu_loads(others)
-                room |= gpu_amounts({n: 1 - loads.get(n, 0.0) for n in range(len(worker_gpus(worker)))})
+                loads, number = gpu_loads(others), len(worker_gpus(worker))
+                room |= gpu_amounts({n: max(0.0, 1 - loads.get(n, 0.0)) for n in range(number)})
         return capacity
 
     @property

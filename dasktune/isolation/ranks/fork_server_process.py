@@ -179,7 +179,12 @@ def _fork() -> Forked | None:
     with warnings.catch_warnings():
         # Libraries such as OpenBLAS have threads, and handlers that end them before a fork.
         warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:  # the system has no room for one more process
+            os.close(began)
+            os.close(begin)
+            raise
     if pid == 0:
         os.setsid()
         # The worker may kill the group from now on.

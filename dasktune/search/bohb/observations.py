@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf, isfinite
 from typing import Any
 
@@ -70,6 +70,23 @@ class Observations:
     def keep_only(self, budget: float) -> None:
         """Delete the observations at all other budgets."""
         self._losses = {budget: self._losses[budget]} if budget in self._losses else {}
+
+    def rename(self, new_name: Callable[[int, str], str]) -> None:
+        """Rename the configurations.
+
+        Parameters
+        ----------
+        new_name : callable
+            Given the number of a configuration, counted from 0, and its name, returns another one,
+            which no other configuration gets.
+        """
+        names = {name: new_name(number, name) for number, name in enumerate(self._points)}
+        self._points = {names[name]: point for name, point in self._points.items()}
+        self._losses = {
+            budget: {names[name]: loss for name, loss in losses.items()}
+            for budget, losses in self._losses.items()
+        }
+        self._failed = {names[name]: None for name in self._failed}
 
     def at(self, budget: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return D_b: the configurations observed at a budget, and all failed ones.

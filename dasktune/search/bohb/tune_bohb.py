@@ -22,6 +22,9 @@ __all__ = ["TuneBOHB"]
 #: uses these evaluations only until another budget has enough.
 _UNKNOWN_BUDGET: Final = 0.0
 
+#: How the names of points begin that were evaluated elsewhere.
+_EVALUATED: Final = "evaluated "
+
 
 class TuneBOHB(ModelSearcher["Point | None"]):
     """Suggest configurations by the density ratio of good and bad ones: the model of BOHB [1]_.
@@ -187,7 +190,7 @@ class TuneBOHB(ModelSearcher["Point | None"]):
         return None if self._evidence.is_observed(trial_id, level) else level
 
     def _learn_at(self, point: Point, evaluated: EvaluatedPoint) -> None:
-        name = f"evaluated {self._num_evaluated}"
+        name = f"{_EVALUATED}{self._num_evaluated}"
         self._num_evaluated += 1
         steps = evaluated.intermediate_values
         if evaluated.error:
@@ -199,6 +202,13 @@ class TuneBOHB(ModelSearcher["Point | None"]):
         elif not evaluated.pruned:
             loss = self._loss(evaluated.value)
             self._evidence.observe(name, point, budget=_UNKNOWN_BUDGET, loss=loss)
+
+    def _abandon_open_trials(self) -> None:
+        super()._abandon_open_trials()
+        # Experiments with equal seeds name their trials alike.
+        self._evidence.rename(
+            lambda number, name: name if name.startswith(_EVALUATED) else f"earlier {number}"
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the unfinished trials and all observations."""

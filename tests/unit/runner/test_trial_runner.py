@@ -213,6 +213,21 @@ def test_the_executor_gets_how_many_trials_wait_for_room():
     assert bench.executor.waiting == 0
 
 
+def test_no_trial_waits_for_room_while_an_interrupted_experiment_ends():
+    bench = Bench(places=2, num_samples=6)
+    bench.runner.step()
+    withdraw, waiting = bench.executor.withdraw, []
+
+    def withdraw_when_none_waits():
+        waiting.append(bench.executor.waiting)
+        withdraw()
+
+    bench.executor.withdraw = withdraw_when_none_waits
+    bench.runner.interrupt()
+    bench.run()
+    assert waiting == [0]
+
+
 class OneByOne(BasicVariantGenerator):
     """Is asked for the next trial only when there is room for it."""
 

@@ -42,6 +42,22 @@ def result(loss, time=1, **more):
     return {"loss": loss, "training_iteration": time, **more}
 
 
+def test_trials_of_two_experiments_with_the_same_names_are_told_apart():
+    # Experiments with equal seeds name their trials alike.
+    searcher = made()
+    for experiment, times in enumerate([8, 2, 2]):
+        searcher.set_search_properties(None, None, SPACE, seed=SeedSequence(0))
+        for name in ("a", "b"):
+            searcher.suggest(name)
+            for time in range(1, times + 1):
+                searcher.on_trial_result(name, result(experiment, time))
+            searcher.on_trial_complete(name, result(experiment, times), error=name == "b")
+    assert len(np.unique(observations_of(searcher).at(1)[0], axis=0)) == 6
+    assert losses_at(searcher, 1) == [0, 0, 1, 1, 2, 2]
+    # The failed ones of the later experiments count as bad at the budgets of the first one.
+    assert losses_at(searcher, 8) == [0, 0, inf, inf]
+
+
 def test_a_density_is_that_of_product_kernels():
     points = np.array([[0.2, 0], [0.6, 1], [0.7, 1]])
     density = MixedKDE(points, np.array([0, 3]), min_bandwidth=1e-3)

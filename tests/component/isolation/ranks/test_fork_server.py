@@ -361,6 +361,17 @@ def test_a_process_that_has_a_device_open_does_not_fork(monkeypatch: pytest.Monk
         assert "has opened a GPU" in fork_server_process._refusal()
 
 
+def test_a_fork_for_which_there_is_no_room_leaves_no_file_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fork() -> int:
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", fork)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(BlockingIOError):
+        fork_server_process._fork()
+    assert os.listdir("/proc/self/fd") == before
+
+
 def test_a_server_whose_trial_is_killed_is_not_waited_for(servers: ForkServers, write: Write) -> None:
     server = servers.acquire(environment(), [write("endless_module", "import signal\nsignal.pause()")])
     looks = iter([True, True, False])

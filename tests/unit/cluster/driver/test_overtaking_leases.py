@@ -201,6 +201,15 @@ def test_a_trial_on_several_workers_starts_beside_tasks_of_minutes(task_s: float
     assert attempts <= 8
 
 
+@pytest.mark.parametrize(("number", "cpus"), [(4, 2), (3, 2), (8, 4)])
+def test_a_trial_with_more_bundles_than_workers_starts_beside_tasks(number: int, cpus: int) -> None:
+    async def work() -> float | None:
+        cluster = Cluster(a=Worker(1.0, cpus), b=Worker(1.0, cpus))
+        return await Experiment(cluster, PlacementGroupFactory([{"CPU": 1}] * number)).start(until=60)
+
+    assert run(work()) is not None
+
+
 def test_one_worker_does_not_keep_the_first_of_its_cpus_idle_for_the_last_one() -> None:
     async def work() -> tuple[float | None, float]:
         cluster = Cluster(a=Worker(7200.0, cpus=4))

@@ -10,6 +10,7 @@ import dask
 import pytest
 from sharing_kit import CPU, Scheduler, demand
 
+from dasktune.cluster.sharing.lease_records import LeaseRecords
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME, SharePlugin
 
 NOTHING: dict[str, Any] = {"over": ([], 0.0), "demand": None}
@@ -125,6 +126,48 @@ def two() -> Scheduler:
     scheduler.hold("a", "x", 1)
     scheduler.hold("a", "y", 2)
     return scheduler
+
+
+def test_tasks_that_wait_for_a_worker_leave_the_shares_of_the_others_as_they_are() -> None:
+    scheduler = Scheduler(x=4, y=4)
+    # Dask books what a thousand tasks of another program request, though only four of them run.
+    scheduler.workers["x"].used_resources["CPU"] = 1000.0
+    # A trial has overtaken them.
+    scheduler.hold("a", "x")
+    for _ in range(3):
+        scheduler.advance(1)
+        first, second = (scheduler.read(name, waits=8) for name in "ab")
+    assert second["shares"]["totals"] == {"CPU": 5}
+    assert [(one["name"], one["due"]) for one in second["shares"]["experiments"]] == [("A", 0.5), ("B", 0.5)]
+    assert scheduler.plugin.experiments["a"].held == 0.2
+    assert scheduler.plugin.plan is not None
+    granted = scheduler.plugin.plan.granted
+    assert granted["a"]["x"] == {"CPU": 1}
+    assert (granted["a"]["y"]["CPU"], granted["b"]["y"]["CPU"]) in [(1, 3), (2, 2)]
+    assert first["over"] == ([], 0.0)
+
+
+def test_a_plan_is_made_while_tasks_wait_for_each_cpu_of_a_cluster_with_gpus(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scheduler = Scheduler()
+    scheduler.add_worker("x", 4, gpus=["0", "1"])
+    scheduler.workers["x"].used_resources["CPU"] = 1000.0
+    wanted = [([{"GPU": 1.0, "CPU": 1.0}], "PACK", 4)]
+    for _ in range(2):
+        scheduler.advance(1)
+        answers = [scheduler.read(name, requests=wanted) for name in "ab"]
+    assert [one["others"] for one in answers] == [1, 1]
+    assert caplog.messages == []
+
+
+def test_leases_without_gpus_leave_nothing_behind_and_neither_do_workers() -> None:
+    scheduler = Scheduler()
+    for number in range(3):
+        scheduler.add_worker(f"w{number}", 4, memory_limit=8)
+        scheduler.release(scheduler.hold("a", f"w{number}", memory=2))
+        del scheduler.workers[f"w{number}"]
+    assert scheduler.plugin.records.__dict__ == LeaseRecords().__dict__
 
 
 def test_one_experiment_alone_causes_no_plan_and_no_timer(two: Scheduler) -> None:

@@ -689,6 +689,18 @@ def test_a_comparison_has_a_line_for_each_experiment_of_the_same_goal_and_a_row_
     assert value_label(told[0].best_value) in page
 
 
+def test_an_experiment_that_an_address_names_twice_is_compared_once(tmp_path):
+    new_store(tmp_path / "exp").close()
+    server = WebServer(ExperimentFolder(Storage(tmp_path / "exp")))
+    try:
+        # A directory with one experiment has it under any name.
+        with urllib.request.urlopen(f"{server.url}?compare=a&compare=b", timeout=60):
+            [viewer] = server._viewers
+        assert len(viewer.lives) == 1
+    finally:
+        server.close()
+
+
 def test_a_comparison_follows_what_happens():
     records = asha_journal()
     projections = {name: projection_of(*records[: len(records) // 2], name=name) for name in "ab"}

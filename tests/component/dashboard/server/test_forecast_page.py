@@ -155,6 +155,8 @@ def test_an_error_is_shown_and_the_viewer_may_ask_again(replay, error, text):
     page = Page(live_with(replay))
     page.click()
     assert page.shows(text)
+    # The message may ask for an argument, and the page takes none.
+    assert "<code>dasktune whatif</code>" in page.text
     assert "secret" not in page.text
     replay.outcome = forecast()
     page.click()

@@ -199,9 +199,15 @@ class PagePublisher:
         """Send the next page update, and wait until another one is due."""
         # A full page takes much longer than a change, so its time does not prolong the pause.
         anew = self._needs_full_page
-        more, page_update = await self._in_thread(self._next_update)
-        if page_update is not None:
-            await self._push(answer, page_update)
+        try:
+            more, page_update = await self._in_thread(self._next_update)
+            if page_update is not None:
+                await self._push(answer, page_update)
+        except BaseException:
+            # The update may be lost, and the next one has only what has changed after it. After a
+            # cancellation the thread may still make this one, which changes nothing about that.
+            self._needs_full_page = True
+            raise
         await asyncio.sleep(self._cpu_seconds if more else self._pause(0.0 if anew else self._cpu_seconds))
 
     def _pause(self, took: float) -> float:

@@ -117,6 +117,10 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         if threading.current_thread() is not threading.main_thread():
             return
         found: Any = signal.getsignal(signal.SIGINT)
+        if found == signal.SIG_IGN:
+            # The workers of dasktune's own clusters ignore it, and the programs that user code
+            # starts there inherit that: one that died of Ctrl-C would fail its trial.
+            return
         # Each plugin is pickled by value with functions of its own, so it is known by an attribute.
         if getattr(found, "experiments", None) is None:
 

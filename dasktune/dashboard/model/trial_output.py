@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Final
 
 from dasktune.config import RunConfig
-from dasktune.errors import StorageError
-from dasktune.storage.experiment.tuner_json import TunerFile
+from dasktune.storage.experiment.tuner_json import SETUP_FILE, TunerFile
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
 from dasktune.text.formatting import printable_lines
@@ -45,11 +44,16 @@ def log_files_of(storage: Storage) -> tuple[str, str] | None:
     ----------
     storage : Storage
         The experiment's directory.
+
+    Raises
+    ------
+    StorageError
+        If ``tuner.json``, which has the setting, cannot be read.
     """
-    try:
-        entry = TunerFile.read(storage).entries.get("run_config.log_to_file", {})
-    except StorageError:  # the driver died before it wrote the file
-        entry = {}
+    with reading(SETUP_FILE, storage):
+        if not storage.exists(SETUP_FILE):
+            return None  # The driver died before it wrote the file.
+    entry = TunerFile.read(storage).entries.get("run_config.log_to_file", {})
     given = entry.get("value", False)
     return RunConfig(log_to_file=tuple(given) if isinstance(given, list) else given).log_files
 

@@ -164,7 +164,9 @@ class ExperimentFolder(ExperimentSource):
         if live is None:
             idle = [one for one, other in self._by_metric.items() if not other.viewers]
             for one in idle[: max(0, len(self._by_metric) + 1 - _MOST_BY_METRIC)]:
-                del self._by_metric[one]
+                forecast = self._by_metric.pop(one).forecast
+                if forecast is not None:
+                    forecast.stop()
             if len(self._by_metric) >= _MOST_BY_METRIC:
                 return None
             storage = self._storage if self._is_one else self._storage.child(name)

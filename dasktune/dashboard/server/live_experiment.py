@@ -126,7 +126,7 @@ class LiveExperiment:
         self._rendered: OrderedDict[str, tuple[RenderedFigure, object, float]] = OrderedDict()
         #: Whether a render thread makes a figure.
         self._is_making = False
-        #: By the name of a figure that could not be rendered: when to try again.
+        #: By the name of a figure that could not be rendered the last time: when to try again.
         self._retry_at: dict[str, float] = {}
         #: Seconds between the last applied record and now, where that is known.
         self._delay = 0.0
@@ -287,6 +287,18 @@ class LiveExperiment:
             Thread(target=self._make, args=(name, make), daemon=True).start()
         return None if known is None else known[0]
 
+    def has_failed(self, name: str) -> bool:
+        """Return whether a thread could not render a figure at the last attempt.
+
+        Call it while `lock` is held.
+
+        Parameters
+        ----------
+        name : str
+            The name of the figure.
+        """
+        return name in self._retry_at
+
     def _make(self, name: str, make: Callable[[], FigureSpec]) -> None:
         before, rendered, stage = self._used(), None, None
         try:
@@ -312,6 +324,7 @@ class LiveExperiment:
             if rendered is None:
                 self._retry_at[name] = self._clock() + _RETRY_SECONDS
                 return
+            self._retry_at.pop(name, None)
             self._rendered[name] = rendered, stage, self._clock() + spent / self._share
             self._rendered.move_to_end(name)
 

@@ -104,6 +104,9 @@ _SHOW_LOST = 'header.css_classes = ["dt-lost"]'
 #: Seconds for which the last update waits for a reader or a render thread.
 _FINAL_LOCK_SECONDS = 0.3
 
+#: The note in place of a figure that could not be drawn.
+_FAILED = "This figure could not be drawn. The log of this server has the reason."
+
 #: Name of the note that is shown until a figure is made.
 PLACEHOLDER = "coming"
 
@@ -125,7 +128,7 @@ class Panel:
     card : Model
         The layout that contains the section's models.
     is_waiting : bool
-        Whether the first figure is still being made, so that there is nothing to show.
+        Whether the first figure is still being made, so that there is nothing to show yet.
     """
 
     def __init__(
@@ -188,8 +191,16 @@ class Panel:
 
     def mark_undrawn(self) -> None:
         """Say that the server has ended before the figure was drawn, if it was never drawn."""
-        if self.card.children[0].name == PLACEHOLDER:
-            self.card.children[0].text = "The server ended before this figure was drawn."
+        self._set_note("The server ended before this figure was drawn.")
+
+    def mark_failed(self) -> None:
+        """Say that the figure could not be drawn, if it was never drawn."""
+        self._set_note(_FAILED)
+
+    def _set_note(self, text: str) -> None:
+        note = self.card.children[0]
+        if note.name == PLACEHOLDER:
+            note.text = text
 
     def _show(self, live: LiveExperiment, rendered: RenderedFigure | None) -> bool:
         """Bring the models to a version of the figure; return whether they were replaced."""
@@ -217,7 +228,11 @@ class Panel:
         if not self.section.is_slow:
             return live.render(self.section.name, self.section.make)
         rendered = live.render_in_thread(self.section.name, self.section.make)
-        self.is_waiting = rendered is None
+        # A figure that has failed is tried again, but nothing waits for it.
+        has_failed = rendered is None and live.has_failed(self.section.name)
+        self.is_waiting = rendered is None and not has_failed
+        if has_failed:
+            self.mark_failed()
         return rendered
 
     def _replace(self, live: LiveExperiment, rendered: RenderedFigure) -> None:
@@ -475,6 +490,7 @@ class Viewer:
             except Exception:
                 # The other sections, and the trial's output, must not become stale with it.
                 logger.exception("the section %r of a page could not be updated", panel.section.name)
+                panel.mark_failed()
                 continue
             self.needs_update |= panel.is_waiting
             if is_new and panel.section.name == "trials":

@@ -437,7 +437,8 @@ class WebServer:
         names = [one.decode("utf-8", "replace") for one in arguments.get("compare", [])]
         if names:
             found = map(self._experiments.find, dict.fromkeys(names[:MOST_COMPARED]))
-            lives = [live for live in found if live is not None]
+            # Several names may lead to one experiment, whose lock a viewer can take only once.
+            lives = list(dict.fromkeys(live for live in found if live is not None))
             if lives:
                 self._add_viewer(ComparisonViewer(lives, document))
                 return

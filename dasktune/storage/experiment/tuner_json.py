@@ -127,7 +127,11 @@ class TunerFile:
                     f"no experiment that can be restored is stored at {storage}. Give the "
                     "experiment's own directory, which has the file experiment.json."
                 )
-            content = decode(storage.read_bytes(SETUP_FILE))
+            data = storage.read_bytes(SETUP_FILE)
+            try:
+                content = decode(data)
+            except StorageError as error:
+                raise StorageError(f"{SETUP_FILE} in {storage} is {error}") from error
         version = content.get("format") if isinstance(content, dict) else None
         entries = content.get("entries") if version == FORMAT else None
         if not isinstance(entries, dict) or not all(isinstance(e, dict) for e in entries.values()):

@@ -20,6 +20,9 @@ _ABOUT = (
     "trained to their end are replayed under each of them. It takes some seconds."
 )
 
+#: What follows a reason why nothing was computed. It may ask for an argument.
+_ELSEWHERE = "This page takes no arguments; <code>dasktune whatif</code> in a terminal does."
+
 #: Reports a click as a change of the button. The event of a click names its button, and a browser
 #: sends a model in full that has come after its own last message; Bokeh's server would warn of a
 #: "reference already known". A change names its model by id.
@@ -58,7 +61,8 @@ def forecast_section(live: LiveExperiment, task: ForecastTask) -> Any:
             )
         )
     elif not live.is_closing:
-        parts += [_text(f"<p>{escape(task.error) or _ABOUT}</p>"), _button(task)]
+        text = f"<p>{escape(task.error)}</p><p>{_ELSEWHERE}</p>" if task.error else f"<p>{_ABOUT}</p>"
+        parts += [_text(text), _button(task)]
     return column(*(parts or [_text("<p>It was not computed.</p>")]), sizing_mode="stretch_width")
 
 

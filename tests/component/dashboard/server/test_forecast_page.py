@@ -155,6 +155,8 @@ def test_an_error_is_shown_and_the_viewer_may_ask_again(replay, error, text):
     page = Page(live_with(replay))
     page.click()
     assert page.shows(text)
+    # The message may ask for an argument, and the page takes none.
+    assert "<code>dasktune whatif</code>" in page.text
     assert "secret" not in page.text
     replay.outcome = forecast()
     page.click()
@@ -238,6 +240,20 @@ def test_a_server_that_ends_says_that_a_forecast_was_not_computed_and_ends_its_t
     began.clear()
     live.forecast.start()
     assert (began.is_set(), live.forecast.found, live.forecast.error) == (False, None, "")
+
+
+def test_the_forecast_of_a_view_that_is_dropped_ends(tmp_path, monkeypatch, replay):
+    monkeypatch.setattr("dasktune.dashboard.server.experiment_source._MOST_BY_METRIC", 1)
+    store = ExperimentStore(Storage(tmp_path))
+    store.create({"name": "exp", "metric": "loss", "mode": "min"})
+    store.close()
+    experiments = ExperimentFolder(Storage(tmp_path))
+    views = [experiments.find_by_metric("", metric, "min") for metric in ("size", "time")]
+    assert experiments.opened()[1:] == views[1:]
+    # A thread that computes ends at its next progress, and no other can start.
+    views[0].forecast._replay = replay
+    views[0].forecast.start()
+    assert views[0].forecast.share is None
 
 
 def test_an_experiment_with_very_many_results_is_not_replayed_in_the_server(replay):

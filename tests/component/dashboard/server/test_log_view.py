@@ -218,6 +218,19 @@ def test_a_viewer_shows_the_output_below_the_details_and_once_more_at_the_end(st
     assert "Reading" not in document.select_one({"name": "log note"}).text
 
 
+def test_a_setting_that_cannot_be_read_is_not_taken_for_output_that_is_not_kept(storage):
+    storage.write_bytes("tuner.json", b"{")
+    with pytest.raises(StorageError, match=r"tuner\.json in .* is not a line of strict JSON"):
+        log_files_of(storage)
+    projection, view = trials(), LogView(storage)
+    view.select(1)
+    until = time.monotonic() + 60
+    while "cannot be read" not in view._note.text:
+        assert time.monotonic() < until
+        view.update(projection.trials)
+    assert "not kept" not in view._note.text
+
+
 def test_a_directory_of_an_old_experiment_keeps_no_output(tmp_path):
     assert log_files_of(Storage(tmp_path)) is None
     (tmp_path / "stdout").mkdir()

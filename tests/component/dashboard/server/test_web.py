@@ -689,6 +689,18 @@ def test_a_comparison_has_a_line_for_each_experiment_of_the_same_goal_and_a_row_
     assert value_label(told[0].best_value) in page
 
 
+def test_an_experiment_that_an_address_names_twice_is_compared_once(tmp_path):
+    new_store(tmp_path / "exp").close()
+    server = WebServer(ExperimentFolder(Storage(tmp_path / "exp")))
+    try:
+        # A directory with one experiment has it under any name.
+        with urllib.request.urlopen(f"{server.url}?compare=a&compare=b", timeout=60):
+            [viewer] = server._viewers
+        assert len(viewer.lives) == 1
+    finally:
+        server.close()
+
+
 def test_a_comparison_follows_what_happens():
     records = asha_journal()
     projections = {name: projection_of(*records[: len(records) // 2], name=name) for name in "ab"}
@@ -821,7 +833,44 @@ def test_a_section_that_fails_leaves_the_others_of_its_page_up_to_date(monkeypat
         assert time.monotonic() < until
         viewer.update()
     assert cards[0].children[0].name == PLACEHOLDER
+    assert "could not be drawn" in cards[0].children[0].text
     assert f"the section {first!r} of a page could not be updated" in caplog.text
+
+
+def test_importances_are_computed_although_another_figure_of_their_page_cannot_be_drawn(caplog):
+    live = LiveExperiment(lambda: ExperimentProjection(metric="loss", mode="min"), RecordFeed(asha_journal))
+    taken(live)
+    render, has_begun = live.render_in_thread, []
+
+    def fail():
+        raise RuntimeError("no")
+
+    class Ranking:
+        generation = 0
+
+        def request(self):
+            return None
+
+        def start_requested(self, projection):
+            has_begun.append(projection)
+
+    live.render_in_thread = lambda name, make: render(name, fail if name == "slices" else make)
+    live.ranking = Ranking()
+    document = Document()
+    viewer = Viewer(live, document)
+    tabs = document.select_one({"type": Tabs})
+    tabs.active = [one.title for one in tabs.tabs].index("Parameters")
+    cards = tabs.tabs[tabs.active].child.children
+    has_begun.clear()
+    until = time.monotonic() + 120
+    while not has_begun:
+        assert time.monotonic() < until
+        viewer.update()
+    assert [is_undrawn(card) for card in cards] == [False, False, True, False]
+    assert "could not be drawn" in cards[2].children[0].text
+    # It is not tried again ten times a second.
+    assert not viewer.needs_update
+    assert "a figure of the dashboard could not be rendered" in caplog.text
 
 
 def test_an_error_of_the_page_is_not_found_elsewhere(server):

@@ -71,6 +71,16 @@ def test_workers_of_the_same_terminal_ignore_ctrl_c_until_the_last_experiment_en
     assert signal.getsignal(signal.SIGINT) is interrupted
 
 
+def test_workers_that_ignore_ctrl_c_already_still_have_it_ignored_by_what_user_code_starts(interrupted):
+    # As dasktune's own workers do. A program that dies of the signal would fail its trial.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    worker, plugin = Worker(), ExperimentPlugin("x@c", b"", terminal=process_group())
+    worker.add(plugin)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    asyncio.run(plugin.teardown(worker))
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
 @pytest.mark.parametrize(
     ("terminal", "driver"),
     [(None, None), (("another-host", 1), None), (process_group(), os.getpid())],

@@ -20,7 +20,6 @@ from typing import Any, TypeAlias, TypeVar
 
 import pytest
 from distributed import Client, LocalCluster
-from distributed.comm.core import CommClosedError
 from forks import PATIENCE, Fork, fork_server
 from free_port import free_port
 
@@ -357,7 +356,8 @@ def on_workers(client: Client, function: Callable[..., Any]) -> dict[str, Any]:
     """Call a function on all workers, and again if one of them leaves meanwhile."""
 
     def ask() -> list[dict[str, Any]]:
-        with suppress(CommClosedError):
+        # A closed connection, or one that the worker no longer accepts.
+        with suppress(OSError):
             return [client.run(function)]
         return []
 

@@ -146,16 +146,17 @@ class DriverJob:
 
 
 @pytest.fixture(scope="module")
-def drivers_of_a_minute(
+def drivers_of_two_minutes(
     slurm_daemons: Slurm, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, DriverJob]:
-    """Two drivers that SLURM signals before their time ends; their minute passes for all tests."""
+    """Two drivers that SLURM signals before their time ends; it passes for all tests at once."""
     drivers = {}
+    # On a busy machine a driver needs more than 15 s until it obeys signals.
     for start, option in (("srun", "--signal=USR1@45"), ("exec", "--signal=B:USR1@45")):
         directory = tmp_path_factory.mktemp(start)
         (directory / "driver.py").write_text(DRIVER)
         line = f"{start} {sys.executable} driver.py"
-        job = slurm_daemons.submit(directory, line, *OF_A_DRIVER, "--time=1", option)
+        job = slurm_daemons.submit(directory, line, *OF_A_DRIVER, "--time=2", option)
         drivers[start] = DriverJob(directory, line, job)
     return drivers
 
@@ -166,7 +167,7 @@ def states_of(slurm: Slurm, drivers: dict[str, DriverJob]) -> dict[str, str]:
 
 
 def test_a_wall_time_that_ends_costs_no_result(
-    slurm: Slurm, tmp_path: Path, drivers_of_a_minute: dict[str, DriverJob]
+    slurm: Slurm, tmp_path: Path, drivers_of_two_minutes: dict[str, DriverJob]
 ) -> None:
     with slurm.workers(tmp_path, jobs=1, walltime="00:01:00") as cluster:
         with fitting(gated_tuner(tmp_path, cluster, trials=1)) as future:
@@ -179,17 +180,17 @@ def test_a_wall_time_that_ends_costs_no_result(
         assert_complete(results)
         (second,) = jobs_of(tmp_path).values()
         assert second != victim
-    # Their minute has passed, too. The end of this test ends all jobs.
-    states_of(slurm, drivers_of_a_minute)
+    # Wait for them, too: the end of this test ends all jobs.
+    states_of(slurm, drivers_of_two_minutes)
 
 
 @pytest.mark.parametrize("start", ["srun", "exec"], ids=["of a step", "of the batch shell"])
 def test_a_driver_saves_when_slurm_signals_that_its_time_ends(
-    slurm: Slurm, drivers_of_a_minute: dict[str, DriverJob], start: str
+    slurm: Slurm, drivers_of_two_minutes: dict[str, DriverJob], start: str
 ) -> None:
-    driver = drivers_of_a_minute[start]
+    driver = drivers_of_two_minutes[start]
     output = driver.directory / "job.out"
-    states = states_of(slurm, drivers_of_a_minute)
+    states = states_of(slurm, drivers_of_two_minutes)
     assert states[start] == "COMPLETED", output.read_text()
     assert "interrupted: True status: PENDING" in output.read_text()
     reports = len(journal(driver.directory, event="ResultReported"))

@@ -407,11 +407,15 @@ def test_a_checkpoint_needs_the_consent_of_the_worker(slot: Slot) -> None:
 
 
 def test_a_checkpoint_that_is_refused_does_not_exist(slot: Slot) -> None:
+    started = threading.Event()
+
     def fence() -> None:
+        assert started.wait(60)
         trial.run.answer(StopAnswer())
         raise TrialInterrupted("the driver is silent")
 
     trial = slot.start(train, fence=fence)
+    started.set()
     assert isinstance(trial.end(), Stopped)
     assert not trial.results
     assert not list(slot.place.glob(f"trials/{trial.run.spec.trial_id}/*"))

@@ -202,7 +202,7 @@ def line(s3: S3Server) -> Iterator[Line]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
-    """Collect no garbage meanwhile: there is hardly any, and the search takes a sixth of it."""
+    """Look for no garbage while tests are collected: it took a sixth of the time and found little."""
     gc.disable()
     try:
         return (yield)

@@ -149,7 +149,7 @@ class DriverJob:
 def drivers_of_two_minutes(
     slurm_daemons: Slurm, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, DriverJob]:
-    """Two drivers that SLURM signals before their time ends; it passes for all tests at once."""
+    """Two drivers that SLURM signals before their time ends. All tests wait for it together."""
     drivers = {}
     # On a busy machine a driver needs more than 15 s until it obeys signals.
     for start, option in (("srun", "--signal=USR1@45"), ("exec", "--signal=B:USR1@45")):

@@ -202,7 +202,7 @@ def line(s3: S3Server) -> Iterator[Line]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
-    """Look for no garbage while tests are collected: it took a sixth of the time and found little."""
+    """Look for no garbage while tests are collected: it took a sixth of the time."""
     gc.disable()
     try:
         return (yield)

@@ -9,7 +9,9 @@ table has, for each set and scheduler, the predicted and the real share of the i
 of the prediction, how often its 5 to 95 % range held the real share, how often the second run lost
 its best configuration, and the prediction of that. A second table has the recommendations.
 
-``python -m benchmarks.whatif cluster`` compares a prediction with real runs on a LocalCluster.
+``--sealed`` takes the sealed curves and seeds of `benchmarks.reproduce.recipes` instead, once, and
+the schedulers of `_SEALED_SCHEDULERS` in the second runs. `benchmarks.whatif_cluster` has real second
+runs on a LocalCluster.
 """
 
 from __future__ import annotations
@@ -17,10 +19,9 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, median
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,8 @@ from numpy.typing import NDArray
 
 import dasktune as tune
 from benchmarks._report import table
-from benchmarks.reproduce.curves import EPOCHS, load_curves
+from benchmarks.reproduce.curves import EPOCHS, load, load_curves
+from benchmarks.reproduce.recipes import SEALED_ORDER, SETS
 from dasktune.forecast.contenders import FULL_TRAINING, contenders
 from dasktune.forecast.full_curve import FullCurve
 from dasktune.forecast.what_if import WhatIf, replay_all
@@ -40,8 +42,12 @@ __all__ = ["POOLS", "Pair", "compare", "hartmann"]
 _TRIALS = 100
 _WORKERS = 4
 
-_CLUSTER_TRIALS = 60
-_CLUSTER_EPOCHS = 27
+#: The schedulers that have targets, for the sealed half.
+_SEALED_SCHEDULERS = (
+    "PromotingASHAScheduler(grace_period=1)",
+    "ASHAScheduler(grace_period=1)",
+    "MedianStoppingRule(check_at=[3, 9, 27])",
+)
 
 #: Values of each configuration after each epoch, one array for each training seed.
 Pool = list[NDArray[np.float64]]
@@ -100,6 +106,26 @@ def hartmann(dimensions: int, rows: int = 1_000) -> Pool:
 POOLS: Mapping[str, Callable[[], Pool]] = {
     "digits": lambda: recorded("digits"),
     "breast_cancer": lambda: recorded("breast_cancer"),
+    "hartmann3": lambda: hartmann(3),
+    "hartmann6": lambda: hartmann(6),
+}
+
+
+def sealed(name: str) -> Pool:
+    """Return the sealed losses of a recorded set: all training seeds of a sealed set, or one."""
+    curves = load(name, sealed=True)
+    return [curves.loss[:, axis] for axis in range(len(curves.seeds))]
+
+
+def _sealed_pool(name: str) -> Callable[[], Pool]:
+    return lambda: sealed(name)
+
+
+#: The sealed sets, three sets whose recommendation has a target, and a synthetic one.
+SEALED_POOLS: Mapping[str, Callable[[], Pool]] = {
+    **{name: _sealed_pool(name) for name, one in SETS.items() if one.sealed},
+    "lightgbm_diabetes": _sealed_pool("lightgbm_diabetes"),
+    "lightgbm_digits": _sealed_pool("lightgbm_digits"),
     "hartmann3": lambda: hartmann(3),
     "hartmann6": lambda: hartmann(6),
 }
@@ -182,11 +208,25 @@ def real_run(
     return share, found > values.min()
 
 
-def compare(pool: Pool, runs: int, orders: int) -> tuple[dict[str, Pair], Counter[str]]:
-    """Predict and run a second time, `runs` times; return both, and the recommendations."""
+def compare(
+    pool: Pool, runs: int, orders: int, first_seed: int = 0, only: Collection[str] | None = None
+) -> tuple[dict[str, Pair], Counter[str]]:
+    """Predict and run a second time, `runs` times; return both, and the recommendations.
+
+    Parameters
+    ----------
+    pool : list of ndarray
+        Curves of one training seed or several.
+    runs, orders : int
+        The number of pairs of runs, and the orders of each prediction.
+    first_seed : int, default=0
+        The seed of the first pair.
+    only : collection of str, optional
+        The schedulers that have a second run; by default all.
+    """
     pairs: dict[str, Pair] = {}
     recommended: Counter[str] = Counter()
-    for seed in range(runs):
+    for seed in range(first_seed, first_seed + runs):
         rows = default_rng([seed, 8]).permutation(len(pool[0]))[: 2 * _TRIALS]
         first, second = pool[seed % len(pool)], pool[(seed + 1) % len(pool)]
         paces = _paces(seed)
@@ -194,7 +234,7 @@ def compare(pool: Pool, runs: int, orders: int) -> tuple[dict[str, Pair], Counte
         recommended[forecast.recommended.scheduler] += 1
         schedulers = contenders(None, EPOCHS)
         for row in forecast.rows:
-            if row.scheduler == FULL_TRAINING:
+            if row.scheduler == FULL_TRAINING or (only is not None and row.scheduler not in only):
                 continue
             pair = pairs.setdefault(row.scheduler, Pair())
             scheduler = schedulers[row.scheduler]
@@ -221,92 +261,23 @@ def _lines(name: str, pairs: Mapping[str, Pair]) -> list[list[str]]:
     ]
 
 
-def train_network(config: dict[str, Any]) -> None:
-    """Train a network on handwritten digits for 27 epochs."""
-    from sklearn.datasets import load_digits
-    from sklearn.neural_network import MLPClassifier
-
-    rows, labels = load_digits(return_X_y=True)
-    rows = rows / 16
-    network = MLPClassifier(
-        hidden_layer_sizes=(config["units"],),
-        solver="sgd",
-        learning_rate_init=config["learning_rate"],
-        momentum=config["momentum"],
-        alpha=config["alpha"],
-        batch_size=32,
-        random_state=0,
-    )
-    for _ in range(_CLUSTER_EPOCHS):
-        network.partial_fit(rows[::2], labels[::2], classes=np.arange(10))
-        chances = np.clip(network.predict_proba(rows[1::2]), 1e-9, 1)
-        tune.report({"loss": float(-np.log(chances[np.arange(len(chances)), labels[1::2]]).mean())})
-
-
-def on_cluster(place: str, seed: int, scheduler: Any = None) -> tuple[Any, float]:
-    """Tune the network on the cluster; return the results, and the seconds from start to end."""
-    began = time.perf_counter()
-    results = tune.Tuner(
-        train_network,
-        param_space={
-            "units": tune.lograndint(8, 129),
-            "learning_rate": tune.loguniform(1e-3, 1.0),
-            "momentum": tune.uniform(0, 0.99),
-            "alpha": tune.loguniform(1e-6, 1e-1),
-        },
-        tune_config=tune.TuneConfig(
-            metric="loss", mode="min", num_samples=_CLUSTER_TRIALS, scheduler=scheduler, seed=seed
-        ),
-        run_config=tune.RunConfig(storage_path=place),
-    ).fit()
-    return results, time.perf_counter() - began
-
-
-def cluster() -> None:
-    """Predict from a first run on a LocalCluster, and print what real second runs take."""
-    from distributed import Client, LocalCluster
-
-    with (
-        TemporaryDirectory() as place,
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as made,
-        Client(made),
-    ):
-        results, full_seconds = on_cluster(place, 0)
-        forecast = tune.whatif(results)
-        print(forecast)
-        lines = [["FIFOScheduler", "100.0%", "100.0%", f"{3600 * forecast.rows[0].hours.value:.1f}"]]
-        lines[0].append(f"{full_seconds:.1f}")
-        for row in forecast.rows[1:]:
-            if "Promoting" in row.scheduler or "HyperBand" in row.scheduler:
-                continue  # They pause trials, and the network saves no checkpoints.
-            scheduler = contenders(None, _CLUSTER_EPOCHS)[row.scheduler]
-            second, seconds = on_cluster(place, 1, scheduler)
-            epochs = sum(len(result.history) for result in second)
-            lines.append(
-                [
-                    row.scheduler,
-                    f"{row.iterations.value:.1%} ({row.iterations.low:.1%} to {row.iterations.high:.1%})",
-                    f"{epochs / (_CLUSTER_EPOCHS * _CLUSTER_TRIALS):.1%}",
-                    f"{3600 * row.hours.value:.1f}",
-                    f"{seconds:.1f}",
-                ]
-            )
-    print(table(["scheduler", "epochs predicted", "real", "seconds predicted", "real"], lines))
-
-
-def main(names: list[str], runs: int, orders: int) -> None:
+def main(names: list[str], runs: int, orders: int, *, is_sealed: bool = False) -> None:
+    """Print a table of the sets after each set, and the recommendations."""
     header = ["set", "scheduler", "predicted", "real", "error", "in the range", "P(lost) predicted", "real"]
+    pools = SEALED_POOLS if is_sealed else POOLS
+    first, only = (SEALED_ORDER, _SEALED_SCHEDULERS) if is_sealed else (0, None)
     advice = []
-    lines: list[list[str]] = []
-    for name in names:
+    every: list[Pair] = []
+    for name in names or list(pools):
         began = time.perf_counter()
-        pairs, recommended = compare(POOLS[name](), runs, orders)
-        lines += _lines(name, pairs)
+        pairs, recommended = compare(pools[name](), runs, orders, first, only)
+        every += pairs.values()
+        lines = _lines(name, pairs)
+        print(f"\n{name}: {runs} runs in {time.perf_counter() - began:.0f} s\n")
+        print(table(header, lines), flush=True)
         advice.append([name, ", ".join(f"{count} {what}" for what, count in recommended.most_common())])
-        print(f"{name}: {runs} runs in {time.perf_counter() - began:.0f} s", flush=True)
-    print(f"\n{runs} runs, {orders} orders, {_TRIALS} trials of {EPOCHS} epochs, {_WORKERS} at a time\n")
-    print(table(header, lines))
-    print()
+    print(f"\n{runs} runs, {orders} orders, {_TRIALS} trials of {EPOCHS} epochs, {_WORKERS} at a time")
+    print(f"{fmean(pair.held for pair in every):.0%} of the second runs were in the range\n")
     print(table(["set", "recommended"], advice))
 
 
@@ -315,8 +286,6 @@ if __name__ == "__main__":
     parser.add_argument("names", nargs="*", help=f"sets (all): {', '.join(POOLS)}")
     parser.add_argument("--runs", type=int, default=12)
     parser.add_argument("--orders", type=int, default=200)
+    parser.add_argument("--sealed", action="store_true", help="sealed curves and seeds")
     given = parser.parse_args()
-    if given.names == ["cluster"]:
-        cluster()
-    else:
-        main(given.names or list(POOLS), given.runs, given.orders)
+    main(given.names, given.runs, given.orders, is_sealed=given.sealed)

@@ -7,6 +7,8 @@ difference, in units of the difference between the goal and the median of the lo
 configurations.
 
 The default rule compares a trial at each result, the others at epochs 3, 9 and 27 only.
+
+``--sealed`` takes the sealed curves and orders of `benchmarks.reproduce.recipes` instead, once.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from numpy.typing import NDArray
 
 from benchmarks._report import spread, table
 from benchmarks.reproduce.curves import EPOCHS, load, set_names
+from benchmarks.reproduce.recipes import SEALED_ORDER
 from dasktune.forecast.curve_replay import CurveReplay
 from dasktune.forecast.full_curve import FullCurve
 from dasktune.schedulers import (
@@ -65,11 +68,14 @@ class _Run:
 
 
 def _curves(name: str, order: int) -> NDArray[np.float64]:
-    """Return the losses of the configurations of an order, an array of shape (trials, epochs)."""
+    """Return the losses of the configurations of an order, an array of shape (trials, epochs).
+
+    They are sealed from the order `SEALED_ORDER` on.
+    """
     if name in PROBLEMS:
         problem = PROBLEMS[name]()
         return problem.curves(problem.sample(_TRIALS, order), order)
-    recorded = load(name)
+    recorded = load(name, sealed=order >= SEALED_ORDER)
     rows = default_rng(order).permutation(len(recorded.configs))[:_TRIALS]
     seed = recorded.seeds[order % len(recorded.seeds)]
     losses: NDArray[np.float64] = recorded.loss[rows, recorded.axis(seed)]
@@ -137,10 +143,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--orders", type=int, default=20, help="orders of each set (20)")
     parser.add_argument("--sets", nargs="+", default=SETS, metavar="name", help=f"{', '.join(SETS)} (all)")
     parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES), help="rules (all)")
+    parser.add_argument("--sealed", action="store_true", help="sealed curves and orders")
     options = parser.parse_args(arguments if arguments is not None else [])
-    keys = product(options.sets, options.rules, range(options.orders))
+    sets = (*set_names(sealed=True), "crossing") if options.sealed else options.sets
+    first = SEALED_ORDER if options.sealed else 0
+    keys = product(sets, options.rules, range(first, first + options.orders))
     runs = {key: _run(*key) for key in keys}
-    _show(runs, options.sets)
+    _show(runs, sets)
 
 
 if __name__ == "__main__":

@@ -168,8 +168,8 @@ def _synthetic(problem: CurveProblem, searcher: Searcher, seed: int) -> _Trials:
     return _Trials(searcher, problem.param_space, train, problem.optimum.loss, float(np.median(ends)))
 
 
-def _recorded(name: str, searcher: Searcher, seed: int) -> _Trials:
-    curves = load(name)
+def _recorded(name: str, searcher: Searcher, seed: int, sealed: bool) -> _Trials:
+    curves = load(name, sealed=sealed)
     losses: NDArray[np.float64] = curves.loss[:, seed % len(curves.seeds)]
     pace = default_rng([seed, 1]).uniform(0.5, 2, len(losses)).tolist()
 
@@ -191,7 +191,15 @@ def regrets(problem: str, contender: str, seed: int) -> list[float]:
     return search(problem, how.make(), scheduler, seed, _SLOTS)
 
 
-def search(problem: str, searcher: Searcher, scheduler: TrialScheduler, seed: int, slots: int) -> list[float]:
+def search(
+    problem: str,
+    searcher: Searcher,
+    scheduler: TrialScheduler,
+    seed: int,
+    slots: int,
+    *,
+    sealed: bool = False,
+) -> list[float]:
     """Return the regret of a search after 5, 10 and 20 full trainings.
 
     Parameters
@@ -204,12 +212,14 @@ def search(problem: str, searcher: Searcher, scheduler: TrialScheduler, seed: in
         The seed of the search, of the pace of each trial, and of the training.
     slots : int
         The number of trials that run at a time.
+    sealed : bool, default=False
+        Whether to search the sealed curves of a recorded set: see `benchmarks.reproduce.recipes`.
     """
     is_synthetic = problem in PROBLEMS
     trials = (
         _synthetic(PROBLEMS[problem](), searcher, seed)
         if is_synthetic
-        else _recorded(problem, searcher, seed)
+        else _recorded(problem, searcher, seed, sealed)
     )
     record = _Record(only_complete=is_synthetic)
     simulate(

@@ -45,6 +45,8 @@ class PairedSearches:
         The names of all problems, in the order of the tables, and those that run by default.
     groups : callable
         Returns the groups of problems, of those with runs, that get a row together.
+    first_seed : int, default=0
+        The first seed by default.
     """
 
     regrets: Callable[[str, str, int], list[float]]
@@ -54,6 +56,7 @@ class PairedSearches:
     problems: Sequence[str]
     default: Sequence[str]
     groups: Callable[[list[str]], list[list[str]]]
+    first_seed: int = 0
 
     def main(self, arguments: Sequence[str] | None, description: str | None) -> None:
         """Run the searches that a file does not have yet, and print the tables of all."""
@@ -78,7 +81,8 @@ class PairedSearches:
         parser = argparse.ArgumentParser(description=description)
         add, contenders = parser.add_argument, self.contenders
         add("--seeds", type=int, default=20, help="searches of each (20)")
-        add("--first-seed", type=int, default=0, help="the first seed (0)")
+        first = self.first_seed
+        add("--first-seed", type=int, default=first, help=f"the first seed ({first})")
         add(f"--{self.problem}s", dest="problems", nargs="+", choices=self.problems, default=self.default)
         add("--contenders", nargs="+", choices=contenders, default=contenders)
         add("--runs", type=Path, help="a file with a line for each search (none)")

@@ -74,7 +74,7 @@ class _Optuna:
         optuna.logging.set_verbosity(logging.ERROR)
         warnings.simplefilter("ignore")
         self._states = optuna.trial.TrialState
-        samplers = {"TPE": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}
+        samplers = {"TPE": "TPESampler", "random": "RandomSampler", "GP": "GPSampler"}
         options = {"min_resource": 1, "max_resource": EPOCHS, "reduction_factor": _ETA}
         pruners = {
             "Hyperband": lambda: optuna.pruners.HyperbandPruner(**options),
@@ -84,7 +84,9 @@ class _Optuna:
         # The bracket of a trial depends on the name of the study.
         name = f"study {seed}"
         self._study = optuna.create_study(
-            sampler=samplers[sampler](seed=seed), pruner=pruners[pruner](), study_name=name
+            sampler=getattr(optuna.samplers, samplers[sampler])(seed=seed),
+            pruner=pruners[pruner](),
+            study_name=name,
         )
         self._kinds: dict[str, Any] = {}
         for key, domain in curves.param_space.items():
@@ -96,12 +98,14 @@ class _Optuna:
                 self._kinds[key] = kinds.FloatDistribution(domain.lower, domain.upper, log=_is_log(domain))
 
     def begin(self, take: Take) -> Any:
-        asked = self._study.ask(self._kinds)
-        config = take(asked.params)
-        # Samplers ignore a failed trial; the queued one has the configuration that is trained.
-        self._study.tell(asked, state=self._states.FAIL)
-        self._study.enqueue_trial({key: config[key] for key in self._kinds})
-        return self._study.ask(self._kinds)
+        trial = self._study.ask(self._kinds)
+        config = take(trial.params)
+        # Samplers read the parameters from the storage. A second trial with the other configuration
+        # would be in another bracket of the pruner than the one that the sampler was asked for.
+        for key, kind in self._kinds.items():
+            value = kind.to_internal_repr(config[key])
+            self._study._storage.set_trial_param(trial._trial_id, key, value, kind)  # noqa: SLF001
+        return trial
 
     def report(self, trial: Any, epoch: int, loss: float) -> bool:
         trial.report(loss, epoch)
@@ -198,6 +202,7 @@ def _peer(kind: Callable[..., Peer], **options: Any) -> Callable[[CurveSet, int]
 #: The searches of other packages: the packages that they need, and what makes them.
 PEERS: Mapping[str, tuple[tuple[str, ...], Callable[[CurveSet, int], Peer]]] = {
     "Optuna: TPE, HyperbandPruner": (("optuna",), _peer(_Optuna, sampler="TPE", pruner="Hyperband")),
+    "Optuna: GP, HyperbandPruner": (("optuna", "torch"), _peer(_Optuna, sampler="GP", pruner="Hyperband")),
     "Optuna: TPE, MedianPruner": (("optuna",), _peer(_Optuna, sampler="TPE", pruner="median")),
     "Ray Tune: ASHA, random": (("ray", "optuna"), _peer(_Ray, sampler="random")),
     "Ray Tune: ASHA, Optuna's TPE": (("ray", "optuna"), _peer(_Ray, sampler="TPE")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dasktune.results.journal_trials import load_trials, retention_of
+from dasktune.results.journal_trials import load_last_results, retention_of
 from dasktune.results.result import Result
 from dasktune.search import Searcher, SearchGenerator
 from dasktune.storage.experiment.experiment_store import ExperimentStore
@@ -22,7 +22,8 @@ class EarlierExperiment:
     Parameters
     ----------
     trials : sequence of Result
-        The results of its trials.
+        The results of its trials. A ``history`` has the last result only, and there are no
+        checkpoints: the journal may be much larger than the memory.
     default_metric, default_mode : optional
         What it optimised.
     """
@@ -75,6 +76,6 @@ def read_experiment_in(storage: Storage) -> EarlierExperiment:
     kept, base = retention_of(storage), storage.url.rstrip("/")
     results = [
         Result.from_trial(trial, f"{base}/trials/{trial.folder}", store.checkpoints.load, kept, storage)
-        for trial in load_trials(storage)
+        for trial in load_last_results(storage)
     ]
     return EarlierExperiment(results, spec.get("metric"), spec.get("mode"))

@@ -7,7 +7,7 @@ journal. So a directory can be read even if its author is not trusted or its cod
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from threading import Lock
 from typing import Any, Final
@@ -34,7 +34,7 @@ from dasktune.trial.rows.trial_history import History
 from dasktune.trial.status import TRANSITIONS
 from dasktune.trial.trial import Trial
 
-__all__ = ["JournalHistories", "apply_records", "load_trials", "retention_of"]
+__all__ = ["JournalHistories", "apply_records", "load_last_results", "load_trials", "retention_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +42,26 @@ Record = Mapping[str, Any]
 
 #: Exceptions that reading a damaged journal, or a journal of another version, may raise.
 _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError)
+
+
+def load_last_results(storage: Storage) -> list[Trial]:
+    """Return the trials of an experiment, each with its last result only.
+
+    As :func:`load_trials`, in memory for one result of each trial, however long the journal is.
+    Histories have at most one row, and neither checkpoints nor errors before the last one are kept.
+    A trial that was cloned from an earlier iteration, and has not reported since, has no result.
+
+    Parameters
+    ----------
+    storage : Storage
+        The experiment's directory. The experiment may still be running.
+
+    Raises
+    ------
+    StorageError
+        As for :func:`load_trials`.
+    """
+    return _load(storage, _trimming)
 
 
 def load_trials(storage: Storage) -> list[Trial]:
@@ -63,12 +83,19 @@ def load_trials(storage: Storage) -> list[Trial]:
     StorageError
         If the journal is damaged, or missing although the experiment had trials.
     """
+    return _load(storage, lambda trials, records: iter(records))
+
+
+def _load(
+    storage: Storage, filtered: Callable[[dict[str, Trial], Iterable[Record]], Iterator[Record]]
+) -> list[Trial]:
+    """Return the trials; `filtered` yields the records, and may change trials between two of them."""
     check_journal_exists(storage, may_be_new=True)
     for snapshot in Snapshots(storage).newest_first():
         reader = JournalReader(storage, start=snapshot.position)
         try:
             trials = _trials_of(storage, snapshot)
-            apply_records(trials, reader, SpillFile())
+            apply_records(trials, filtered(trials, reader), SpillFile())
         except (StorageError, *_MALFORMED) as error:
             # The journal has everything: a snapshot only saves time.
             logger.warning("ignoring an unusable snapshot of %s: %r", storage, error)
@@ -78,8 +105,26 @@ def load_trials(storage: Storage) -> list[Trial]:
             # A power cut can keep a snapshot and lose the records before it.
             logger.warning("ignoring a snapshot of %s: it is newer than the journal", storage)
     trials = {}
-    apply_records(trials, JournalReader(storage), SpillFile())
+    apply_records(trials, filtered(trials, JournalReader(storage)), SpillFile())
     return list(trials.values())
+
+
+def _trimming(trials: dict[str, Trial], records: Iterable[Record]) -> Iterator[Record]:
+    """Yield records, and remove from each trial what its last result makes superfluous."""
+    for trial in trials.values():
+        _trim(trial)
+    for record in records:
+        yield record
+        # The record has been applied now.
+        trial_id = record.get("trial_id")
+        if isinstance(trial_id, str) and trial_id in trials:
+            _trim(trials[trial_id])
+
+
+def _trim(trial: Trial) -> None:
+    trial.history.keep_last()
+    trial.checkpoints.clear()
+    del trial.errors[:-1]
 
 
 def _trials_of(storage: Storage, snapshot: Snapshot) -> dict[str, Trial]:

@@ -394,7 +394,8 @@ class Searcher(ABC):
         ----------
         read : callable
             Returns the experiment at a path or URL: an object with the attributes `trials`, the
-            results, `default_metric` and `default_mode`.
+            results, `default_metric` and `default_mode`. Of each trial the history has only the
+            last result, so that large experiments take little memory.
         """
 
     def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:  # noqa: B027

@@ -10,11 +10,12 @@ import pytest
 from numpy.random import default_rng
 
 import dasktune as tune
+from benchmarks import whatif
 from benchmarks.reproduce import median, quantised
 from benchmarks.reproduce.curves import NAMES, load, load_configs, load_curves, set_names, set_path
-from benchmarks.reproduce.recipes import EPOCHS, FAMILIES, SEALED_SEED, SEEDS, SETS
+from benchmarks.reproduce.recipes import EPOCHS, FAMILIES, SEALED_ORDER, SEALED_SEED, SEEDS, SETS
 from benchmarks.reproduce.training import Networks
-from benchmarks.search_quality import full_trainings, peers
+from benchmarks.search_quality import full_trainings, peers, sealed_half
 from benchmarks.search_quality.pool import Pool
 from dasktune.errors import ConfigError
 from dasktune.space import choice, uniform
@@ -216,6 +217,17 @@ def test_the_benchmarks_of_methods_use_open_sets_that_exist() -> None:
     known = {*set_names(), *PROBLEMS}
     assert {*median.SETS, *full_trainings.PROBLEM_NAMES} == known
     assert {*median.SETS} == {*set_names(), "crossing"}
+
+
+def test_the_final_table_uses_sealed_curves_and_seeds_only() -> None:
+    sealed = {*set_names(sealed=True), *PROBLEMS}
+    assert {*sealed_half.PROBLEM_NAMES} <= sealed
+    assert {*whatif.SEALED_POOLS} <= sealed
+    assert {*SEALED} <= {*sealed_half.PROBLEM_NAMES} & {*whatif.SEALED_POOLS}
+    with pytest.raises(ConfigError, match="seed must be at least 1000, got 999"):
+        sealed_half.regrets("hartmann3", "random", SEALED_ORDER - 1)
+    for contender in sealed_half.CONTENDERS.values():
+        assert contender()[0] is not contender()[0]
 
 
 def test_a_pool_gives_the_nearest_configuration_that_is_left() -> None:

@@ -40,6 +40,7 @@ __all__ = [
     "remove",
     "remove_tree",
     "run_each",
+    "sizes",
     "write_bytes",
 ]
 
@@ -230,6 +231,20 @@ def names(fs: Any, root: str) -> list[str]:
     prefix = root.rstrip("/") + "/"
     found = {path.rstrip("/")[len(prefix) :] for path in listed if path.startswith(prefix)}
     return sorted(found - {""})
+
+
+def sizes(fs: Any, root: str) -> dict[str, int]:
+    """Return the sizes in bytes of the files directly under a remote `root`; 0 if not known."""
+    try:
+        listed = _call(fs, "ls", root, detail=True)
+    except FileNotFoundError:
+        return {}
+    prefix = root.rstrip("/") + "/"
+    return {
+        entry["name"][len(prefix) :]: int(entry.get("size") or 0)
+        for entry in listed
+        if entry["name"].startswith(prefix)
+    }
 
 
 def remove(fs: Any, path: str) -> None:

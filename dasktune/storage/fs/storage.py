@@ -373,6 +373,12 @@ class Storage:
 
     @redact_errors
     @_confined
+    def sizes(self, *parts: str) -> dict[str, int]:
+        """Return the sizes in bytes of the files directly below `parts`, in a remote store."""
+        return self._retried(filesystem.sizes, "Listing", *parts)
+
+    @redact_errors
+    @_confined
     def find(self, *parts: str) -> list[str]:
         """Return the sorted paths of all files below `parts`, relative to it."""
         return self._retried(filesystem.find, "Listing", *parts)

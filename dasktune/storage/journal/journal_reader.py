@@ -23,9 +23,10 @@ S = TypeVar("S")
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
-#: Number of remote segments that are fetched together. Segments on a disk are large, so they are
-#: read one at a time.
+#: Number of remote segments that are fetched together, and their bytes: a journal that was copied
+#: from a disk has large ones. On a disk, segments are read one at a time.
 _BATCH: Final = 64
+_BATCH_BYTES: Final = 64 * 1024**2
 #: The way out of a damaged journal, for messages.
 HOW_TO_REPAIR: Final = "`dasktune repair DIRECTORY` restores the last good state"
 #: Directories that only a driver with a journal fills.
@@ -48,12 +49,41 @@ class _ReadAhead(Generic[K]):
         Returns the content of a piece.
     keys : sequence
         All pieces, in the order in which they will mostly be needed.
+    sizes : mapping, optional
+        Their sizes in bytes, as far as they are known. Pieces of more than 64 MiB together are not
+        read ahead.
     """
 
-    def __init__(self, storage: Storage, read: Callable[[K], bytes], keys: Sequence[K]) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        read: Callable[[K], bytes],
+        keys: Sequence[K],
+        sizes: Mapping[K, int] | None = None,
+    ) -> None:
         self._storage, self._read, self._keys = storage, read, keys
+        self._sizes = sizes or {}
         self._places = {} if storage.is_local else {key: place for place, key in enumerate(keys)}
         self._contents: dict[K, bytes] = {}
+
+    def batches(self, keys: Sequence[K]) -> Iterator[Sequence[K]]:
+        """Yield pieces that may be read together, in order."""
+        most = 1 if self._storage.is_local else _BATCH
+        while keys:
+            # A piece that is larger than the limit is read alone.
+            count = len(self._fitting(keys, most, _BATCH_BYTES)) or 1
+            yield keys[:count]
+            keys = keys[count:]
+
+    def _fitting(self, keys: Sequence[K], most: int, room: int) -> list[K]:
+        """Return the first pieces, at most so many and of so many bytes."""
+        fitting: list[K] = []
+        for key in keys[:most]:
+            room -= self._sizes.get(key, 0)
+            if room < 0:
+                break
+            fitting.append(key)
+        return fitting
 
     def read(self, keys: Sequence[K]) -> list[bytes]:
         """Return the contents of some pieces, each of which is requested once.
@@ -68,7 +98,9 @@ class _ReadAhead(Generic[K]):
         if missing:
             wanted = dict.fromkeys(missing)
             begin = self._places.get(missing[-1], len(self._keys)) + 1
-            ahead = [key for key in self._keys[begin : begin + _BATCH - len(wanted)] if key not in wanted]
+            room = _BATCH_BYTES - sum(self._sizes.get(key, 0) for key in keys)
+            ahead = self._fitting(self._keys[begin : begin + _BATCH], _BATCH - len(wanted), room)
+            ahead = [key for key in ahead if key not in wanted]
             found |= self._fetch(missing, ahead)
         return [found[key] for key in keys]
 
@@ -143,6 +175,7 @@ class JournalReader:
             self.storage,
             self.storage.read_bytes,
             [segment_name(one.epoch, number) for one, _ in chain for number in found[one.epoch]],
+            {} if self.storage.is_local else self._sizes(),
         )
         for header, limit in chain:
             yield from self._epoch(header, found[header.epoch], limit)
@@ -187,6 +220,10 @@ class JournalReader:
 
     def _segments(self) -> dict[int, list[int]]:
         return segments(self.storage)
+
+    def _sizes(self) -> dict[str, int]:
+        with reading(DIRECTORY, self.storage):
+            return {f"{DIRECTORY}/{name}": size for name, size in self.storage.sizes(DIRECTORY).items()}
 
     def _chain(self, found: dict[int, list[int]]) -> list[tuple[Header, JournalEnd | None]]:
         chain: list[tuple[Header, JournalEnd | None]] = []
@@ -354,9 +391,7 @@ class JournalReader:
                     f"{HOW_TO_REPAIR}"
                 )
             sequences = sequences[:whole]
-        batch = 1 if self.storage.is_local else _BATCH
-        for first in range(0, len(sequences), batch):
-            names = [segment_name(epoch, number) for number in sequences[first : first + batch]]
+        for names in self._ahead.batches([segment_name(epoch, number) for number in sequences]):
             with reading(f"{names[0]} and what follows", self.storage):
                 contents = self._ahead.read(names)
             for name, content in zip(names, contents, strict=True):

@@ -188,6 +188,23 @@ class History(Sequence[Row]):
             return
         self._set(parts._replace(newest=rows, recomputed=parts.recomputed if rows else None))
 
+    def keep_last(self) -> None:
+        """Remove all rows but the last one, so that the history takes no more memory than that.
+
+        For readers that need nothing else. Afterwards :meth:`cut_back` to an earlier iteration
+        leaves no row.
+
+        Examples
+        --------
+        >>> history = History({"training_iteration": number} for number in range(1, 1000))
+        >>> history.keep_last()
+        >>> history
+        [{'training_iteration': 999}]
+        """
+        newest = self._newest
+        if len(newest) > 1 or len(self) > 1:
+            self._set(_Parts(StoredRows(0, History), [], 0, newest[-1:], None))
+
     def _cut_older(self, parts: _Parts, iteration: int) -> _Parts:
         """Return the rows up to an iteration that precedes the newest rows."""
         stored, blocks, number, _, _ = parts

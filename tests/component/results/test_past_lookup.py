@@ -7,6 +7,7 @@ import importlib.util
 import json
 import logging
 import shutil
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,14 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import dasktune as tune
 from dasktune.errors import ConfigError, StorageError
+from dasktune.results.earlier_experiments import read_experiment_in
+from dasktune.results.journal_trials import load_last_results, load_trials
 from dasktune.results.past_lookup import with_past
-from dasktune.schedulers import ASHAScheduler
+from dasktune.schedulers import ASHAScheduler, PopulationBasedTraining
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.experiment.tuner_json import TunerFile
 from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal import journal_reader
 from dasktune.testing import simulate
 from dasktune.tuner.saved_setup import SavedSetup, setup_of
 
@@ -193,6 +197,59 @@ class Locked(MemoryFileSystem):  # type: ignore[misc]
         super().__init__(**options)
         if token != "open-sesame":
             raise PermissionError("no access without a token")
+
+
+def test_a_long_journal_takes_memory_for_the_last_results_only(place: str, monkeypatch: Any):
+    trials, epochs, length = 20, 100, 1_000
+    rng = np.random.default_rng(0)
+
+    def chatter(config: dict[str, Any]) -> Iterator[tuple[dict[str, Any], float]]:
+        for _ in range(epochs):
+            # No block of results can pack it.
+            yield {"loss": config["x"], "note": rng.bytes(length // 2).hex()}, 1.0
+
+    monkeypatch.setattr(journal_reader, "_BATCH_BYTES", 256 * 1024)
+    # On a disk the journal is one segment of 2 MB, which is read at once.
+    share = 0.2 if place.startswith("memory:") else 1.2
+    storage = Storage(place).child("long")
+    store = ExperimentStore(storage)
+    store.create(SPEC)
+    config = tune.TuneConfig(num_samples=trials, **GOAL)
+    simulate(chatter, param_space=SPACE, tune_config=config, slots=4, store=store)
+    store.close()
+    storage.remove_tree("snapshots")
+    tracemalloc.start()
+    try:
+        earlier = read_experiment_in(storage)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < share * trials * epochs * length + 500_000
+    whole = load_trials(storage)
+    assert [one.history for one in earlier.trials] == [one.history[-1:] for one in whole]
+    assert [one.config for one in earlier.trials] == [one.config for one in whole]
+    assert [len(one.history) for one in whole] == [epochs] * trials
+
+
+def test_clones_have_the_same_last_results(tmp_path: Path):
+    storage = Storage(str(tmp_path)).child("cloned")
+    store = ExperimentStore(storage)
+    store.create(SPEC)
+    scheduler = PopulationBasedTraining(
+        perturbation_interval=2, hyperparam_mutations={"x": tune.uniform(0, 1)}, quantile_fraction=0.5
+    )
+    config = tune.TuneConfig(num_samples=4, scheduler=scheduler, **GOAL)
+
+    def steps(config: dict[str, Any], checkpoint: int | None) -> Iterator[tuple[Any, float, int]]:
+        for epoch in range(checkpoint or 0, 6):
+            yield {"loss": config["x"] / (epoch + 1)}, 1.0, epoch + 1
+
+    simulate(steps, param_space=SPACE, tune_config=config, slots=4, store=store)
+    store.close()
+    storage.remove_tree("snapshots")
+    whole = load_trials(storage)
+    assert any(one.cloned_in for one in whole)
+    assert [one.history for one in load_last_results(storage)] == [one.history[-1:] for one in whole]
 
 
 def test_storage_options_apply_to_places_of_the_same_protocol(past: str):

@@ -15,7 +15,7 @@ from fake_object_store import FakeObjectStore
 
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal import journal_writer
+from dasktune.storage.journal import journal_reader, journal_writer
 from dasktune.storage.journal.journal_reader import check_journal_exists
 from dasktune.storage.journal.journal_writer import (
     JournalEnd,
@@ -154,6 +154,29 @@ def test_what_is_read_ahead_is_read_once(remote: Storage) -> None:
     # The chain of the epochs is known before their lines are read.
     headers = {("read", f"00000{epoch}-000000.jsonl"): 2 for epoch in range(1, 6)}
     assert {one: count for one, count in requests.items() if one[0] == "read"} == lines | headers
+
+
+def test_large_segments_of_a_store_are_not_read_together(
+    remote: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    JournalWriter(remote, 1).close()
+    lengths = [400, 400, 400, 5_000, 400, 400, 400, 400, 5_000, 5_000]
+    for number, length in enumerate(lengths, 1):
+        line = b'{"n":%d,"text":"%s"}\n' % (number, b"x" * length)
+        remote.write_bytes(segment_name(1, number), line)
+    together: list[int] = []
+
+    def run_each(fs: Any, read: Callable[[Any], bytes], keys: Any) -> list[bytes]:
+        contents = [read(key) for key in keys]
+        together.append(sum(map(len, contents)))
+        return contents
+
+    monkeypatch.setattr(journal_reader, "_BATCH_BYTES", 1_000)
+    monkeypatch.setattr(journal_reader.filesystem, "run_each", run_each)
+    assert numbers(remote) == list(range(1, len(lengths) + 1))
+    # Two at a time, or a large one alone.
+    assert max(size for size in together if size < 5_000) in range(800, 1_001)
+    assert sum(5_000 < size < 5_100 for size in together) == 3
 
 
 def test_an_epoch_outside_of_the_history_may_be_unreadable(remote: Storage) -> None:

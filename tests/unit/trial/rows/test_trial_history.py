@@ -384,3 +384,19 @@ def test_what_was_recomputed_before_all_rows_were_removed_is_forgotten():
     history.cut_back(0)
     history.extend(map(row, range(1, 5 * BLOCK_ROWS)))
     assert history == long(5 * BLOCK_ROWS - 1)
+
+
+@pytest.mark.parametrize("length", [1, 2, 64, 300])
+def test_a_history_can_be_reduced_to_its_last_row(length: int):
+    rows = [{"training_iteration": number} for number in range(1, length + 1)]
+    history = History(rows)
+    history.keep_last()
+    assert history == rows[-1:]
+    assert not history.record({"training_iteration": 0})
+    assert history.record({"training_iteration": length + 1})
+    assert history == [*rows[-1:], {"training_iteration": length + 1}]
+    history.keep_last()
+    history.cut_back(length)
+    assert history == []
+    history.keep_last()
+    assert history == []

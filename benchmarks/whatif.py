@@ -121,11 +121,11 @@ def _sealed_pool(name: str) -> Callable[[], Pool]:
     return lambda: sealed(name)
 
 
-#: The sealed sets, three sets whose recommendation has a target, and a synthetic one.
+#: The sealed sets, the sealed training seed of one whose recommendation has a target, and synthetic
+#: curves.
 SEALED_POOLS: Mapping[str, Callable[[], Pool]] = {
     **{name: _sealed_pool(name) for name, one in SETS.items() if one.sealed},
     "lightgbm_diabetes": _sealed_pool("lightgbm_diabetes"),
-    "lightgbm_digits": _sealed_pool("lightgbm_digits"),
     "hartmann3": lambda: hartmann(3),
     "hartmann6": lambda: hartmann(6),
 }

@@ -208,6 +208,7 @@ PEERS: Mapping[str, tuple[tuple[str, ...], Callable[[CurveSet, int], Peer]]] = {
     "Ray Tune: ASHA, Optuna's TPE": (("ray", "optuna"), _peer(_Ray, sampler="TPE")),
     "Syne Tune: ASHA, random": (("syne_tune",), _peer(_SyneTune, baseline="ASHA")),
     "Syne Tune: BOHB": (("syne_tune",), _peer(_SyneTune, baseline="BOHB")),
+    "Syne Tune: ASHA-CQR": (("syne_tune", "xgboost"), _peer(_SyneTune, baseline="ASHACQR")),
 }
 
 

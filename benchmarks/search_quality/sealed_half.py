@@ -30,16 +30,13 @@ __all__ = ["CONTENDERS", "PROBLEM_NAMES", "regrets"]
 
 _ETA, _SLOTS = 3, 4
 
-#: Synthetic problems, sealed sets, and the sealed training seed of sets on which promoting ASHA
-#: loses the best configuration most often.
+#: Synthetic problems and the sealed sets.
 PROBLEM_NAMES = (
     "hartmann3",
     "hartmann6",
     "crossing",
     "lightgbm_friedman2",
     "lightgbm_hastie",
-    "lightgbm_diabetes",
-    "lightgbm_digits",
     "mlp_clf40",
     "linear_regression40",
 )

@@ -101,16 +101,16 @@ def _boosting_epochs(config: dict[str, Any], state: Any) -> Iterator[tuple[float
     from sklearn.datasets import make_classification
 
     rows, labels = make_classification(
-        n_samples=8000, n_features=20, n_informative=8, n_classes=3, flip_y=0.05, random_state=1
+        n_samples=3000, n_features=20, n_informative=8, n_classes=3, flip_y=0.05, random_state=1
     )
     fixed = {"objective": "multiclass", "num_class": 3, "num_threads": 1, "verbose": -1}
     params = {**config, **fixed, "deterministic": True, "force_row_wise": True}
     train = lightgbm.Dataset(rows[::2], labels[::2], params=params, free_raw_data=False)
     labels = labels[1::2]
     while True:
-        # Three rounds are an epoch.
+        # Two rounds are an epoch.
         init = lightgbm.Booster(model_str=state) if state else None
-        model = lightgbm.train(params, train, 3, init_model=init)
+        model = lightgbm.train(params, train, 2, init_model=init)
         state = model.model_to_string()
         chances = np.clip(model.predict(rows[1::2]), 1e-9, 1)
         yield float(-np.log(chances[np.arange(len(labels)), labels]).mean()), state

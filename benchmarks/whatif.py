@@ -10,8 +10,8 @@ of the prediction, how often its 5 to 95 % range held the real share, how often 
 its best configuration, and the prediction of that. A second table has the recommendations.
 
 ``--sealed`` takes the sealed curves and seeds of `benchmarks.reproduce.recipes` instead, once, and
-the schedulers of `_SEALED_SCHEDULERS` in the second runs. `benchmarks.whatif_cluster` has real second
-runs on a LocalCluster.
+the schedulers of `_SEALED_SCHEDULERS` in the second runs. `benchmarks.whatif_cluster` has real
+second runs on a LocalCluster.
 """
 
 from __future__ import annotations

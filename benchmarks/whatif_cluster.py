@@ -1,11 +1,12 @@
-"""`dasktune.whatif` against real second runs on a LocalCluster: ``python -m benchmarks.whatif_cluster``.
+"""`dasktune.whatif` against real second runs: ``python -m benchmarks.whatif_cluster``.
 
-For each set, 60 models are trained for 27 epochs on 2 workers, without a scheduler. `whatif`
-predicts from their curves what schedulers would take. Then the experiment is really run under the
-scheduler that it recommends, promoting and stopping ASHA and the median rule at rungs: once with the
-same configurations, and once with 60 others. All models save a checkpoint after each epoch, so that
-paused trials resume. Training is deterministic, also after a resume, so that the run with the same
-configurations can be asked whether it has kept the best one.
+For each set, 60 models are trained for 27 epochs on the 2 workers of a LocalCluster, without a
+scheduler. `whatif` predicts from their curves what schedulers would take. Then the experiment is
+really run under the scheduler that it recommends, promoting and stopping ASHA and the median rule
+at rungs, with the same configurations, and under the recommended one with 60 others, too. All
+models save a checkpoint after each epoch, so that paused trials resume. Training is deterministic,
+also after a resume, so that the run with the same configurations can be asked whether it has kept
+the best one.
 """
 
 from __future__ import annotations
@@ -46,17 +47,17 @@ def _train(config: dict[str, Any], begin: Callable[..., Iterator[tuple[float, An
     if checkpoint := tune.get_checkpoint():
         with checkpoint.as_directory() as directory:
             state, done = pickle.loads((Path(directory) / "state").read_bytes())
-    for loss, state in begin(config, state):
+    for loss, reached in begin(config, state):
         done += 1
         with tempfile.TemporaryDirectory() as directory:
-            (Path(directory) / "state").write_bytes(pickle.dumps((state, done)))
+            (Path(directory) / "state").write_bytes(pickle.dumps((reached, done)))
             tune.report({"loss": loss}, checkpoint=tune.Checkpoint.from_directory(directory))
         if done == _EPOCHS:
             return
 
 
 def _network(config: dict[str, Any], network: Any, make: Any, options: Any, data: Any) -> Any:
-    """Train a network of scikit-learn; yield it after each epoch, with the outputs for the second half."""
+    """Train a network of scikit-learn; yield it and the validation data after each epoch."""
     rows, labels = data
     rows = (rows - rows[::2].mean(axis=0)) / (rows[::2].std(axis=0) + 1e-9)
     network = network or make(
@@ -203,18 +204,19 @@ def measure(name: str) -> list[dict[str, Any]]:
         for row in forecast.rows[1:]:
             if row.scheduler not in {*_ALWAYS, recommended}:
                 continue
+            is_best = row.scheduler == recommended
             rows.append(
                 {
                     "set": name,
                     "scheduler": row.scheduler,
-                    "recommended": row.scheduler == recommended,
+                    "recommended": is_best,
                     "iterations": list(row.iterations),
                     "kept": row.kept.value,
                     "expected_regret": list(row.regret),
                     "time": list(row.time),
                     "full_seconds": full,
                     "same": _second(place, name, 0, row.scheduler, same),
-                    "others": _second(place, name, 1, row.scheduler, same),
+                    "others": _second(place, name, 1, row.scheduler, same) if is_best else None,
                     "load": [before, load()],
                     "about": machine(),
                 }
@@ -237,7 +239,7 @@ def show(rows: Sequence[Mapping[str, Any]]) -> None:
                 row["scheduler"] + (" (recommended)" if row["recommended"] else ""),
                 f"{value:.1%} ({low:.1%} to {high:.1%})",
                 f"{same['share']:.1%}",
-                f"{others['share']:.1%}",
+                f"{others['share']:.1%}" if others else "",
                 f"{row['kept']:.0%}",
                 "yes" if same["regret"] < 1e-9 else f"no, regret {same['regret']:.3f}",
                 f"{row['time'][1]:.0%}",

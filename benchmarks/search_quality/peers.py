@@ -104,7 +104,7 @@ class _Optuna:
         # would be in another bracket of the pruner than the one that the sampler was asked for.
         for key, kind in self._kinds.items():
             value = kind.to_internal_repr(config[key])
-            self._study._storage.set_trial_param(trial._trial_id, key, value, kind)  # noqa: SLF001
+            self._study._storage.set_trial_param(trial._trial_id, key, value, kind)
         return trial
 
     def report(self, trial: Any, epoch: int, loss: float) -> bool:

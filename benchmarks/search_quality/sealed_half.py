@@ -1,9 +1,9 @@
-"""The final table of searches with early stopping: ``python -m benchmarks.search_quality.sealed_half``.
+"""Searches of the sealed half: ``python -m benchmarks.search_quality.sealed_half``.
 
-As `benchmarks.search_quality.full_trainings`, on the sealed half of the curves and with sealed
-seeds of searches, from 1000 on. It is used once, for methods that are fixed before: see
-`benchmarks.reproduce.recipes`. All searches run 4 trials at a time until they have trained for the
-epochs of 20 full trainings.
+The final table of searches with early stopping. As `benchmarks.search_quality.full_trainings`, on
+the sealed half of the curves and with sealed seeds of searches, from 1000 on. It is used once, for
+methods that are fixed before: see `benchmarks.reproduce.recipes`. All searches run 4 trials at a
+time until they have trained for the epochs of 20 full trainings.
 
 Fixed on 2026-11-27, before the first run: the contenders below with their defaults, the problems
 below, seeds 1000 to 1019, and the regret after 5, 10 and 20 full trainings.

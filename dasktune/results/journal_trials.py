@@ -89,7 +89,7 @@ def load_trials(storage: Storage) -> list[Trial]:
 def _load(
     storage: Storage, filtered: Callable[[dict[str, Trial], Iterable[Record]], Iterator[Record]]
 ) -> list[Trial]:
-    """Return the trials; `filtered` yields the records, and may change trials between two of them."""
+    """Return the trials; `filtered` yields the records, and may change trials in between."""
     check_journal_exists(storage, may_be_new=True)
     for snapshot in Snapshots(storage).newest_first():
         reader = JournalReader(storage, start=snapshot.position)

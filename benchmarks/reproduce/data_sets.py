@@ -29,18 +29,6 @@ GENERATED: Mapping[str, tuple[str, dict[str, Any]]] = {
             "random_state": 1,
         },
     ),
-    "clf2000": (
-        "make_classification",
-        {
-            "n_samples": 2000,
-            "n_features": 20,
-            "n_informative": 10,
-            "n_classes": 4,
-            "flip_y": 0.05,
-            "class_sep": 0.8,
-            "random_state": 2,
-        },
-    ),
     "clf40": (
         "make_classification",
         {

@@ -30,6 +30,7 @@ from dasktune.runner.build import (
     build_experiment,
     check_ranks,
     check_saving,
+    elastic_times,
     first_resources,
     required_metrics,
     resources_for,
@@ -353,6 +354,7 @@ class Tuner:
                 background=environment.background,
                 naming=Naming(self._tune_config, trial_storage, experiment.trials),
                 callbacks=build_callbacks(self._tune_config, config, experiment, trial_storage, missed),
+                elastic=elastic_times(self._trainable),
             )
             signals.raise_again()
             if self._session is not None:

@@ -27,6 +27,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+import dask
 import psutil
 from distributed import LocalCluster
 
@@ -41,6 +42,8 @@ __all__ = ["barrier", "kills", "kills_in_saves", "lost_workers", "starts_with_im
 RANKS = 4
 #: Bytes of each rank's part of a checkpoint.
 PART = 1_000_000
+#: Seconds between two readings of a whole journal.
+_READ_SECONDS = 0.1
 
 
 def _introduce(place: Path) -> None:
@@ -206,12 +209,15 @@ def lost_workers(cluster: LocalCluster, times: int) -> tuple[list[float], list[f
     """
     replaced, resumed, grown = [], [], []
     elastic = {"min_ranks": RANKS // 2, "wait_for_ranks_s": 0, "grow_after_s": 0}
+    # On a busy machine a worker may need longer than Dask waits before it drops its name.
+    patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"})
     with (
+        patient,
         tempfile.TemporaryDirectory() as folder,
         _running(cluster, Path(folder), _save_each_step, **elastic) as place,
     ):
         for _ in range(times):
-            _until(lambda: _first_results(place)[-1:] == [(RANKS, True)])
+            _until(lambda: _have_results(place)[-1:] == [(RANKS, True)], _READ_SECONDS)
             known = len(_starts_of_ranks(place))
             address = _starts_of_ranks(place)[-1]["ranks"][-1][0]
             [nanny] = [one for one in cluster.workers.values() if one.worker_address == address]
@@ -222,11 +228,13 @@ def lost_workers(cluster: LocalCluster, times: int) -> tuple[list[float], list[f
             replaced.append(time.time() - begun)
             _until(
                 lambda known=known: (
-                    len(_first_results(place)) > known and _first_results(place)[-1] == (RANKS, True)
-                )
+                    len(_have_results(place)) > known and _have_results(place)[-1] == (RANKS, True)
+                ),
+                _READ_SECONDS,
             )
-            firsts = _first_result_times(place)
+            firsts = _first_results(place)
             fewer = _starts_of_ranks(place)[known]
+            # If the worker is back at once, the next start has all ranks.
             if len(fewer["ranks"]) < RANKS:
                 resumed.append(firsts[fewer["incarnation"]] - begun)
                 room = [one for one in _journal(place) if one["event"] == "RoomForRanks"][-1]
@@ -239,7 +247,7 @@ def _starts_of_ranks(place: Path) -> list[dict[str, Any]]:
     return [one for one in _journal(place) if one["event"] == "TrialStarted"]
 
 
-def _first_result_times(place: Path) -> dict[int, float]:
+def _first_results(place: Path) -> dict[int, float]:
     """Return when each start of the only trial had its first result."""
     firsts: dict[int, float] = {}
     for record in _journal(place):
@@ -248,9 +256,9 @@ def _first_result_times(place: Path) -> dict[int, float]:
     return firsts
 
 
-def _first_results(place: Path) -> list[tuple[int, bool]]:
+def _have_results(place: Path) -> list[tuple[int, bool]]:
     """Return the number of ranks of each start, and whether it has a result."""
-    firsts = _first_result_times(place)
+    firsts = _first_results(place)
     return [(len(one["ranks"]), one["incarnation"] in firsts) for one in _starts_of_ranks(place)]
 
 
@@ -367,12 +375,12 @@ def _spent(cluster: LocalCluster) -> float:
     return sum(sum(one.cpu_times()[:2]) for one in processes)
 
 
-def _until(condition: Callable[[], Any]) -> None:
+def _until(condition: Callable[[], Any], pause: float = 0.001) -> None:
     deadline = time.monotonic() + 120
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError("the ranks have not come so far in two minutes")
-        time.sleep(0.001)
+        time.sleep(pause)
 
 
 def _shown(durations: list[float]) -> list[str]:

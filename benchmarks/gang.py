@@ -395,7 +395,7 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=40, help="kills of a rank (40)")
     parser.add_argument("--saves", type=int, default=200, help="kills of a rank while all save (200)")
     parser.add_argument("--reports", type=int, default=500, help="reports of each number of ranks (500)")
-    parser.add_argument("--losses", type=int, default=10, help="kills of a worker (10)")
+    parser.add_argument("--losses", type=int, default=0, help="kills of a worker (0)")
     parser.add_argument("--imports", type=int, default=0, help="trials that import a module (0)")
     parser.add_argument("--module", default="torch", help="the module (torch)")
     parser.add_argument("--seed", type=int, default=0, help="chooses the moments of the latter (0)")

@@ -176,8 +176,10 @@ class Ledger:
 
     def missing_bundles(
         self, placements: Sequence[Placement], requests: Sequence[ElasticPlacement], *, now: float
-    ) -> list[int]:
+    ) -> tuple[list[int], int]:
         """Return how many bundles of each request would not fit now if placements were released.
+
+        The second value is the number of workers that nothing would use then.
 
         Parameters
         ----------
@@ -196,7 +198,7 @@ class Ledger:
         >>> request = ElasticPlacement(HostPlacement([{"CPU": 1}] * 4), 2, 4)
         >>> placement = ledger.place(request.resized(2), now=0.0)
         >>> ledger.missing_bundles([placement], [request], now=0.0)
-        [1]
+        ([1], 0)
         """
         missing = []
         with self._released(placements) as placed:
@@ -209,7 +211,9 @@ class Ledger:
                         found = size
                         break
                 missing.append(request.max_bundles - found)
-        return missing
+            entries = self._entries.values()
+            unused = sum(not (one.allocations.placements or one.worker.used) for one in entries)
+        return missing, unused
 
     def place(self, request: PlacementGroupFactory, *, now: float) -> Placement | None:
         """Choose workers for a request and allocate its resources there.

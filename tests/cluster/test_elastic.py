@@ -235,12 +235,14 @@ def test_an_adaptive_cluster_replaces_the_worker_of_a_trial_that_trains_with_few
         until(lambda: len(starts()) > before)
         (tmp_path / "keep").touch()
         assert starts()[before] == 1
-        until(lambda: size(adaptive) == 2)
+        until(lambda: size(adaptive) > 1)
         # The trial does not save now. The new worker is idle, but it is kept for the trial: Dask
-        # looks each 0.2 s, and would retire it after five looks.
+        # looks each 0.2 s, and would retire it after five looks. It may have started two, one of
+        # them in place of the lost one.
         then = num_results() + 150
         until(lambda: num_results() > then)
-        assert size(adaptive) == 2
+        assert size(adaptive) > 1
+        until(lambda: size(adaptive) == 2)
         (tmp_path / "keep").unlink()
         until(lambda: starts()[-1] == 2 and len(starts()) > before + 1)
         (tmp_path / "stop").touch()

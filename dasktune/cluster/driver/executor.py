@@ -640,14 +640,17 @@ class DaskTrialExecutor:
         runs = [(self._running.get(trial_id), request) for trial_id, request in requests.items()]
         known = [(run.reservation.placement, request) for run, request in runs if run is not None]
         wanted = [request for _, request in known]
-        missing = ledger.missing_bundles([one for one, _ in known], wanted, now=time.monotonic())
+        placements = [placement for placement, _ in known]
+        missing, unused = ledger.missing_bundles(placements, wanted, now=time.monotonic())
         new = self._growth.expected(ledger)
         more = workers_for_bundles(zip(wanted, missing, strict=True), new)
         if any(missing) and not more:
             return None
         leases, sharers, place = self._share.demands or (0, 1, 0)
         busy = max(leases, reservations)
-        return signal_for(more, ledger, busy=busy, place=place, sharers=sharers)
+        # Another experiment may need the workers that this one does not.
+        spare = unused if sharers == 1 and not more else 0
+        return signal_for(more - spare, ledger, busy=busy, place=place, sharers=sharers)
 
     def _on_removed(self, address: str, expected: bool, taken: int) -> None:
         worker = self._reservations.remove(address)

@@ -131,12 +131,12 @@ def demand_signal(
 
 
 def signal_for(more: int, ledger: Ledger, *, busy: int = 0, place: int = 0, sharers: int = 1) -> DemandSignal:
-    """Return the signal that makes Dask start some workers, and keep all that are there.
+    """Return the signal that makes Dask start some workers, and keep those that are there.
 
     Parameters
     ----------
     more : int
-        How many workers are missing. With 0 Dask keeps those that are there.
+        How many workers are missing. With 0 Dask keeps all that are there, and with -1 all but one.
     ledger, busy, place, sharers
         As for `demand_signal`.
 

@@ -681,12 +681,16 @@ def test_two_requests_do_not_get_the_same_room_instead_of_what_they_hold() -> No
     before = [(one, ledger.free(one, "CPU"), ledger.is_used(one)) for one in "ab"]
     assert ledger.fits_instead(held[:1], [four], now=0.0)
     assert not ledger.fits_instead(held, [four, four], now=0.0)
-    assert ledger.missing_bundles(held, [four, four], now=0.0) == [0, 2]
+    assert ledger.missing_bundles(held, [four, four], now=0.0) == ([0, 2], 0)
     ledger.update({"a": worker("a", nthreads=1), "b": worker("b", nthreads=0, resources={"CPU": 0})})
     # There is not even room for the fewest.
-    assert ledger.missing_bundles(held, [four, four], now=0.0) == [4, 4]
+    assert ledger.missing_bundles(held, [four, four], now=0.0) == ([4, 4], 2)
     ledger.update({one.address: one for one in (worker("a", nthreads=4), worker("b", nthreads=2))})
     assert [(one, ledger.free(one, "CPU"), ledger.is_used(one)) for one in "ab"] == before
     ledger.update({one.address: one for one in (worker("a", nthreads=4), worker("b", nthreads=4))})
     assert ledger.fits_instead(held, [four, four], now=0.0)
-    assert ledger.missing_bundles(held, [four, four], now=0.0) == [0, 0]
+    assert ledger.missing_bundles(held, [four, four], now=0.0) == ([0, 0], 0)
+    # Nothing uses the last worker; another client uses the one before.
+    more = worker("c", nthreads=4, resources={"CPU": 4}, used={"CPU": 4}), worker("d", nthreads=1)
+    ledger.update({**ledger.workers, **{one.address: one for one in more}})
+    assert ledger.missing_bundles(held, [four, four], now=0.0) == ([0, 0], 1)

@@ -57,6 +57,14 @@ def test_an_adaptive_cluster_is_shown_what_trials_lack_that_wait_or_else_that_wo
     reservations.update({name: WorkerCapacity(address=name, nthreads=2) for name in "ab"})
     executor._show_demand()
     assert shown.pop() == DemandSignal(tasks=3, weight=4 / 3)
+    # One that nothing will use is not, unless another experiment may need it.
+    reservations.update({name: WorkerCapacity(address=name, nthreads=2) for name in "abc"})
+    executor._show_demand()
+    assert shown.pop() == DemandSignal(tasks=3, weight=4 / 3)
+    executor._share.demands = 1, 2, 0
+    executor._show_demand()
+    assert shown.pop() == DemandSignal(tasks=3, weight=2.0)
+    executor._share.demands = None
     # New workers would be too small for a rank.
     executor.note_growing({"trial": ElasticPlacement(HostPlacement([{"CPU": 3}] * 4), 1, 4)})
     executor._show_demand()

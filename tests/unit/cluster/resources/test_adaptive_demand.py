@@ -128,8 +128,7 @@ def test_a_worker_of_unknown_size_is_asked_for_alone() -> None:
     assert demand_signal(needs(CPU=1), 8, Ledger()) == DemandSignal(tasks=1, weight=1.0)
 
 
-@pytest.mark.parametrize("more", [0, 3])
-@pytest.mark.parametrize("leases", [0, 1, 6])
+@pytest.mark.parametrize(("more", "leases"), [(0, 0), (0, 1), (0, 6), (3, 0), (3, 6), (-1, 0), (-1, 3)])
 def test_dask_keeps_the_workers_that_are_there_and_starts_more(more: int, leases: int) -> None:
     ledger = ledger_of(*(worker(name, 2) for name in "abc"))
     shown = signal_for(more, ledger, busy=leases)

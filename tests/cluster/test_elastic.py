@@ -231,8 +231,9 @@ def test_an_adaptive_cluster_replaces_the_worker_of_a_trial_that_trains_with_few
     # The name of a dead worker is free again after this time.
     timeout = {"distributed.deploy.lost-worker-timeout": "1 s"}
     with dask.config.set(timeout), fitting(one) as future:
-        # At first one worker may come before the other one.
-        until(lambda: starts()[-1:] == [2])
+        # At first one worker may come before the other one. Without a checkpoint the trial might
+        # never leave, and would request no workers.
+        until(lambda: starts()[-1:] == [2] and num_results())
         before = len(starts())
         address, _ = journal(tmp_path, event="TrialStarted")[-1]["ranks"][1]
         [nanny] = [each for each in two_at_most.workers.values() if each.worker_address == address]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -25,10 +24,10 @@ from dasktune.text.formatting import format_duration
 
 __all__ = ["MOST_COMPARED", "ComparisonViewer"]
 
-logger = logging.getLogger(__name__)
-
 #: Largest number of experiments in one comparison.
 MOST_COMPARED: Final = 12
+
+_NO_UPDATE: Final = "the comparison could not be updated"
 
 #: The index of the column of configurations, and the style of the other columns.
 _CONFIGURATION: Final = 4
@@ -77,9 +76,10 @@ class ComparisonViewer(SmallViewer):
                 for one in self._figures:
                     one.update()
                 self._shown = state
-            except Exception:
-                # Keep the session open: the next update may succeed.
-                logger.exception("the comparison could not be updated")
+            except Exception as error:
+                self.errors.failed(_NO_UPDATE, error)
+            else:
+                self.errors.succeeded(_NO_UPDATE)
             finally:
                 self.document.unhold()
 

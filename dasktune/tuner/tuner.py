@@ -366,6 +366,10 @@ class Tuner:
         return self._results
 
     def _log_how_to_resume(self, storage: Storage) -> None:
+        if self._queue_entry:
+            # It stays in the queue, unless the user has cancelled it there.
+            logger.info("interrupted; recorded results are kept. A runner of the queue resumes %s", storage)
+            return
         logger.warning(
             "interrupted; recorded results are kept. Resume with Tuner.restore(%r, %s).fit()",
             str(storage),

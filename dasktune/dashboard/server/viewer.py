@@ -288,6 +288,9 @@ class Viewer:
         The choice of another metric; without it the pages show the goal.
     has_list : bool, default=False
         Whether to link to the list of experiments.
+    draws_later : bool, default=False
+        Whether to draw the first figures once the browser has been sent the page: it loads Bokeh's
+        scripts meanwhile.
     """
 
     def __init__(
@@ -298,6 +301,7 @@ class Viewer:
         metric_select: MetricSelect | None = None,
         *,
         has_list: bool = False,
+        draws_later: bool = False,
     ) -> None:
         self.live, self.lives, self.document = live, (live,), document
         self._header = Div(
@@ -334,7 +338,10 @@ class Viewer:
             self._top.insert(0, self._served[-1])
         self._page = column(*self._top, sizing_mode="stretch_width")
         self._attach(document)
-        self.update()
+        if draws_later:
+            document.add_next_tick_callback(self.update)
+        else:
+            self.update()
 
     def _attach(self, document: Document) -> None:
         """Add the page to the document, with its scripts and the regular updates."""

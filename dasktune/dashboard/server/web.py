@@ -549,7 +549,8 @@ class WebServer:
         elif found.live is not None:
             select = MetricSelect(found.metric) if self._experiments.offers_metrics else None
             has_list = self._experiments.has_list
-            self._add_viewer(Viewer(found.live, document, self._commander, select, has_list=has_list))
+            options = {"has_list": has_list, "draws_later": True}
+            self._add_viewer(Viewer(found.live, document, self._commander, select, **options))
         else:
             self._add_viewer(ListViewer(self._experiments, document))
 

@@ -200,6 +200,11 @@ class LiveExperiment:
                 self._delay = (self._feed.now or -inf) - self.projection.now
                 return True
             self._delay = 0.0
+            if not self.has_caught_up:
+                # The figures of a part of the journal are out of date, however dear they were.
+                self._rendered = OrderedDict(
+                    (name, (rendered, key, -inf)) for name, (rendered, key, _) in self._rendered.items()
+                )
             self._records, self.has_caught_up = None, True
             if self._feed.now is not None:
                 self.projection.advance_time(self._feed.now)

@@ -269,6 +269,7 @@ def test_pages_are_drawn_while_a_journal_is_read_and_say_how_far_that_is(tmp_pat
     [header] = [one for one in document.select({"type": Div}) if "results" in one.text]
     part = feed.read_share
     assert f"reading the journal: {read} records, {part:.0%}" in header.text
+    assert " left<" not in header.text
     assert 0 < part < 1
     assert document.select_one({"type": Tabs}) is not None
     taken(live)
@@ -278,6 +279,46 @@ def test_pages_are_drawn_while_a_journal_is_read_and_say_how_far_that_is(tmp_pat
     assert "reading the journal" not in header.text
     assert f">{live.projection.num_results:,}<" in header.text
     assert not live.needs_polling
+
+
+def test_figures_of_a_part_of_the_journal_are_drawn_again_when_all_of_it_is_read(tmp_path):
+    store = new_store(tmp_path / "exp")
+    store.begin()
+    for record in asha_journal():
+        store.append(record)
+    store.commit(force=True)
+    store.close()
+    now, spent = count(step=0.5), [0.0]
+    live = LiveExperiment(
+        lambda: ExperimentProjection(metric="loss", mode="min"),
+        JournalFeed(JournalFollower(Storage(tmp_path / "exp"))),
+        clock=lambda: next(now),
+        used=lambda: spent[0],
+    )
+    seen = {}
+
+    def dear(name):
+        spent[0] += 3_600.0
+        seen[name] = live.projection.version
+        return empty_spec(name)
+
+    def draw_all():
+        with live.lock:
+            live.render("quick", lambda: dear("quick"))
+            live.render_in_thread("slow", lambda: dear("slow"))
+        until = time.monotonic() + 60
+        while live._is_making:
+            assert time.monotonic() < until
+
+    assert live.poll()
+    draw_all()
+    part = dict(seen)
+    assert live.poll()
+    draw_all()
+    assert seen == part
+    taken(live)
+    draw_all()
+    assert seen == dict.fromkeys(part, live.projection.version)
 
 
 def test_slow_figures_are_drawn_in_threads_and_never_two_in_one_moment():

@@ -48,7 +48,7 @@ def _encode(array: InlineArray, serializer: Serializer) -> NDArrayRep:
         "type": "ndarray",
         "array": {"type": "bytes", "data": base64.b64encode(packed).decode()},
         "shape": list(array.shape),
-        "dtype": array.dtype.name,  # type: ignore[typeddict-item]
+        "dtype": array.dtype.name,
         "order": sys.byteorder,
     }
 

@@ -240,8 +240,8 @@ def _thinned(trial: TrialProjection) -> tuple[InlineArray, InlineArray]:
     # A clone continues from another trial's checkpoint: no line leads there.
     gaps = np.unique(np.searchsorted(xs, trial.jumps, side="right"))
     gaps = gaps[(gaps > 0) & (gaps < len(xs))]
-    xs, ys = (np.insert(one.astype(np.float64), gaps, np.nan) for one in (xs, ys))
-    return InlineArray.of(xs), InlineArray.of(ys)
+    drawn = [np.insert(one.astype(np.float64), gaps, np.nan) for one in (xs, ys)]
+    return InlineArray.of(drawn[0]), InlineArray.of(drawn[1])
 
 
 def _shadow(density: Density) -> dict[str, Any]:

@@ -112,7 +112,9 @@ _NO_UPDATE = "a page of the dashboard could not be updated"
 _FAILED = "This figure could not be drawn. The log of this server has the reason."
 
 #: The note below a figure that could not be updated.
-_STALE = "This figure could not be updated, and shows an earlier state. The log of this server has the reason."
+_STALE = (
+    "This figure could not be updated, and shows an earlier state. The log of this server has the reason."
+)
 
 #: Names of the note that is shown until a figure is made, and of the one that it could not be
 #: updated.

@@ -453,7 +453,9 @@ def test_a_viewer_that_comes_later_gets_models_that_a_thread_has_built(monkeypat
 
     def rendered(**more):
         until = time.monotonic() + 60
-        while (found := live.render_in_thread("one", lambda: FigureSpec(draw=draw, structure=()), **more)) is None:
+        while (
+            found := live.render_in_thread("one", lambda: FigureSpec(draw=draw, structure=()), **more)
+        ) is None:
             assert time.monotonic() < until
             time.sleep(0.001)
         return found

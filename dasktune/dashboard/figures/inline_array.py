@@ -30,7 +30,7 @@ class InlineArray(np.ndarray[Any, Any]):
 
     @classmethod
     def of(cls, values: ArrayLike) -> InlineArray:
-        """Return values as such an array of numbers in single precision, which suffices for a screen.
+        """Return values in single precision, which suffices for a screen, as such an array.
 
         Parameters
         ----------

@@ -23,8 +23,8 @@ class _Failure:
 class RepeatedErrors:
     """Logs the errors of what is tried again and again, such as the update of a page.
 
-    An error is logged with its traceback when it occurs first and when it changes. When the attempts
-    succeed again, the number of failures is logged.
+    An error is logged with its traceback when it occurs first and when it changes. When the
+    attempts succeed again, the number of failures is logged.
 
     Different threads may use one object for different tasks: each call changes one entry of a dict.
 

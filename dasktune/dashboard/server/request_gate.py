@@ -46,8 +46,8 @@ CONTENT_SECURITY_POLICY: Final = (
     "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'self'"
 )
 
-#: The scripts of Bokeh that the pages need. By default each page would also load MathJax, which is as
-#: large as these together, and WebGL.
+#: The scripts of Bokeh that the pages need. By default each page would also load MathJax, which is
+#: as large as these together, and WebGL.
 _SCRIPTS: Final = ("bokeh", "bokeh-widgets", "bokeh-tables")
 
 #: The only path that needs no token: Bokeh's icon, for each browser tab.

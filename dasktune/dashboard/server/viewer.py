@@ -328,22 +328,27 @@ class Viewer:
         self._metric_select = metric_select
         #: What is of no use once the server has ended.
         self._served: list[Any] = []
-        if commander is not None:
-            self._served.append(ControlBar(commander, document, lambda: self._selected).root)
-        if metric_select is not None:
-            self._served.append(metric_select.root)
-        self._top: list[Any] = [self._header, *self._served, self._heartbeat]
-        self._served.append(self._log.rank_select)
-        if has_list:
-            link = f'<a style="color:{colour("link")}" href="?">all experiments</a>'
-            self._served.append(Div(text=link, name="back"))
-            self._top.insert(0, self._served[-1])
+        self._top = self._new_top(commander, has_list)
         self._page = column(*self._top, sizing_mode="stretch_width")
         self._attach(document)
         if draws_later:
             document.add_next_tick_callback(self.update)
         else:
             self.update()
+
+    def _new_top(self, commander: Callable[[], Commander | None] | None, has_list: bool) -> list[Any]:
+        """Return the models above the pages."""
+        if commander is not None:
+            self._served.append(ControlBar(commander, self.document, lambda: self._selected).root)
+        if self._metric_select is not None:
+            self._served.append(self._metric_select.root)
+        top: list[Any] = [self._header, *self._served, self._heartbeat]
+        self._served.append(self._log.rank_select)
+        if has_list:
+            link = f'<a style="color:{colour("link")}" href="?">all experiments</a>'
+            self._served.append(Div(text=link, name="back"))
+            top.insert(0, self._served[-1])
+        return top
 
     def _attach(self, document: Document) -> None:
         """Add the page to the document, with its scripts and the regular updates."""

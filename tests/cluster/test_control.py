@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from control_kit import told_secret
+from control_kit import told_client
 
 import dasktune as tune
 from dasktune.cli import main
@@ -32,7 +31,6 @@ class Run:
     def __init__(self, cluster, tmp_path, capsys, trainable=train, num_samples=3):
         self.end = tmp_path / "end"
         self.capsys = capsys
-        self.told = ""
         self.tuner = tune.Tuner(
             trainable,
             param_space={"x": tune.uniform(0.5, 1), "end": self.end},
@@ -48,14 +46,7 @@ class Run:
         self.results = self.tuner.fit()
 
     def client(self):
-        pattern = r"TuneClient\('(\S+)', token='(\S+)'\)"
-        while (call := told_secret(self.told, "Control")) is None:
-            assert self.thread.is_alive()
-            threading.Event().wait(0.1)
-            self.told += self.capsys.readouterr().err
-        found = re.fullmatch(pattern, call)
-        assert found is not None
-        return tune.TuneClient(*found.groups())
+        return told_client(self.capsys, self.thread.is_alive)
 
     def wait(self):
         self.thread.join(120)

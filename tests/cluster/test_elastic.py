@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,15 +15,20 @@ from cluster_kit import (
     assert_clean,
     driver_settings,
     fitting,
+    histories,
     journal,
     keys,
     note,
     notes,
+    restarts,
+    results_so_far,
     run_config,
     statuses,
+    steps,
     until,
     wait_for_file,
 )
+from control_kit import told_client
 from distributed import Client, LocalCluster
 from distributed.comm.core import CommClosedError
 
@@ -94,6 +102,53 @@ def test_an_adaptive_cluster_comes_for_the_trials_and_goes_with_them(
     with Client(adaptive, set_as_default=False) as observer:
         assert_clean(observer)
         until(lambda: observer.run_on_scheduler(is_idle))
+
+
+@pytest.fixture
+def busy_machine() -> Iterator[None]:
+    """A process for each processor that computes without an end."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    yield
+    for loop in loops:
+        loop.kill()
+        loop.wait()
+
+
+@pytest.mark.slow
+def test_an_adaptive_cluster_goes_and_comes_again_in_the_middle_of_an_experiment(
+    adaptive: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], busy_machine: None
+) -> None:
+    until(lambda: size(adaptive) == 0)
+    trials = tune.Tuner(
+        steps,
+        param_space={"place": str(tmp_path), "steps": 3, "gates": [2, 3]},
+        tune_config=tune.TuneConfig(num_samples=2),
+        run_config=run_config(tmp_path, server_port=True),
+        client=adaptive,
+    )
+    with fitting(trials) as future:
+        control = told_client(capsys, lambda: not future.done())
+        until(lambda: results_so_far(tmp_path) == 2)
+        ids = [one["trial_id"] for one in control.get_all_trials()]
+        for gate in (2, 3):
+            assert size(adaptive) == 2
+            for trial_id in ids:
+                control.pause_trial(trial_id)
+            # An order to pause takes effect at the next result.
+            (tmp_path / f"gate-{gate}").touch()
+            until(lambda: {one["status"] for one in control.get_all_trials()} == {"PAUSED"})
+            until(lambda: size(adaptive) == 0)
+            assert not future.done()
+            for trial_id in ids:
+                control.unpause_trial(trial_id)
+            until(lambda gate=gate: len(restarts(tmp_path)) == 2 * gate)
+        results = future.result(timeout=120)
+    assert histories(results) == [[1, 2, 3]] * 2
+    assert sorted(restarts(tmp_path)) == sorted((one, done) for one in ids for done in (0, 2, 3))
+    assert not journal(tmp_path, event="TrialLost")
+    until(lambda: size(adaptive) == 0)
+    with Client(adaptive, set_as_default=False) as observer:
+        assert_clean(observer)
 
 
 def demanding(dask_scheduler: Any) -> set[str]:

@@ -131,9 +131,13 @@ class MilestoneGate:
 
     def take_checkpoint_request(self) -> bool:
         """Return whether the driver has requested a checkpoint since the last call."""
+        # Called for each result. Without a request there is no need for the lock: one that arrives
+        # right after this line is taken at the next result, as if it had arrived after the call.
+        if self._requested == self._taken:
+            return False
         with self._changed:
-            is_new, self._taken = self._requested > self._taken, self._requested
-            return is_new
+            self._taken = self._requested
+            return True
 
     def wait(self) -> Answer:
         """Block until the expected answer or an order to pause or stop arrives, and return it."""

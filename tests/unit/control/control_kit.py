@@ -6,8 +6,11 @@ import http.client
 import json
 import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from dasktune.config import RunConfig, TuneConfig
 from dasktune.control import TuneClient
@@ -27,6 +30,18 @@ def told_secret(text: str, title: str) -> str | None:
     """Return what the file has of which a driver tells the path; None if it has not told it yet."""
     found = re.search(rf"^{title}: see (\S+), which contains a token", text, re.MULTILINE)
     return None if found is None else Path(found[1]).read_text(encoding="utf-8").strip()
+
+
+def told_client(capsys: pytest.CaptureFixture[str], is_running: Callable[[], bool]) -> TuneClient:
+    """Return the client of which a driver in this process tells, as soon as it does."""
+    told = ""
+    while (call := told_secret(told, "Control")) is None:
+        assert is_running()
+        threading.Event().wait(0.1)
+        told += capsys.readouterr().err
+    found = re.fullmatch(r"TuneClient\('(\S+)', token='(\S+)'\)", call)
+    assert found is not None
+    return TuneClient(*found.groups())
 
 
 class Waking(SimulatedTrialExecutor):

@@ -103,10 +103,17 @@ def test_the_list_of_experiments_and_a_comparison_have_no_serious_fault(browser,
             wait(browser, "return Bokeh.documents.length > 0")
             wait(browser, f"{MODELS} return found.length > 0", shown)
             found[shown] = faults(browser, axe)
+        size = {"width": 800, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        wait(browser, "return document.documentElement.clientWidth <= 800")
+        wait_until_idle(browser)
+        width = browser.execute_script("return document.documentElement.scrollWidth")
     finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         browser.get("about:blank")
         server.close()
     assert found == {"DataTable": [], "Figure": []}
+    assert width <= 800  # the table of a comparison scrolls by itself
 
 
 def test_the_report_has_no_serious_fault(open_page, axe, theme):

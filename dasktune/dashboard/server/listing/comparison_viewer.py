@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from bokeh.document import Document
 from bokeh.layouts import column
-from bokeh.models import Div
+from bokeh.models import Div, InlineStyleSheet
 
 from dasktune.dashboard.figures.comparison import comparison_spec
 from dasktune.dashboard.figures.figure_spec import FigureSpec
@@ -27,6 +27,8 @@ __all__ = ["MOST_COMPARED", "ComparisonViewer"]
 #: Largest number of experiments in one comparison.
 MOST_COMPARED: Final = 12
 
+#: A table that is wider than a narrow window scrolls.
+_SCROLLED: Final = ":host { overflow-x: auto; }"
 _NO_UPDATE: Final = "the comparison could not be updated"
 
 #: The index of the column of configurations, and the style of the other columns.
@@ -52,7 +54,14 @@ class ComparisonViewer(SmallViewer):
         self.lives = tuple(lives)
         #: The state of each experiment that the page shows.
         self._shown: object = None
-        self._table = Div(text="", disable_math=True, sizing_mode="stretch_width")
+        self._table = Div(
+            text="",
+            disable_math=True,
+            sizing_mode="stretch_width",
+            stylesheets=[InlineStyleSheet(css=_SCROLLED)],
+            # The keyboard can scroll the table, and a screen reader names it.
+            html_attributes={"tabindex": "0", "role": "region", "aria-label": "Compared experiments"},
+        )
         self._figures = [SpecView(partial(self._spec, x)) for x in ("time", "results")]
         title = Div(
             text='<div style="font-size:22px;font-weight:700" role="heading" aria-level="1">Comparison</div>'

@@ -586,6 +586,28 @@ def server():
     assert not is_serving(server)
 
 
+def test_a_page_is_sent_before_its_figures_are_drawn_and_loads_only_the_scripts_that_it_needs(server):
+    with urllib.request.urlopen(server.url, timeout=60) as page:
+        html = page.read().decode()
+    scripts = re.findall(r'<script[^>]* src="[^"]*/([\w-]+)\.min\.js', html)
+    assert scripts == ["bokeh", "bokeh-widgets", "bokeh-tables"]
+    [viewer] = server._viewers
+    until = time.monotonic() + 60
+    while viewer._tabs is None:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+def test_a_viewer_of_a_server_draws_nothing_until_its_page_is_sent():
+    live = LiveExperiment(lambda: projection_of(*asha_journal()), RecordFeed())
+    document = Document()
+    Viewer(live, document, draws_later=True)
+    assert document.select_one({"type": Tabs}) is None
+    [later] = [one for one in document.session_callbacks if isinstance(one, NextTickCallback)]
+    later.callback()
+    assert document.select_one({"type": Tabs}) is not None
+
+
 def test_the_page_says_what_a_browser_may_do_with_it(server):
     with urllib.request.urlopen(server.url, timeout=60) as answer:
         assert answer.headers["Content-Security-Policy"] == CONTENT_SECURITY_POLICY

@@ -98,10 +98,7 @@ def open_dashboard(driver: Any, url: str) -> None:
 
 def wait_for_journal(driver: Any) -> None:
     """Wait until the page no longer says that the journal is being read."""
-    _wait(
-        driver,
-        f"{_TABS} return !JSON.stringify(Bokeh.documents[0].to_json()).includes(' is being read')",
-    )
+    _wait(driver, _IS_READ)
 
 
 def titles(driver: Any) -> list[str]:

@@ -95,7 +95,9 @@ class _SyntheticExperiment:
         self._count += 1
 
     def _append(self, event: str, name: str, **more: Any) -> None:
-        self._store.append({"event": event, "trial_id": name, "time": self._now, **more})
+        # All fields of the driver's records: one that lacks any is malformed, and is left out.
+        more = {"time": self._now, "incarnation": 1, "reason": "", **more}
+        self._store.append({"event": event, "trial_id": name, **more})
 
     def add_results(self, results: int) -> None:
         """Append `results` results to the journal, with the starts and ends of trials."""

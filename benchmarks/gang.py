@@ -4,8 +4,9 @@ Four ranks of plain Python run on two workers with nannies, all on one machine w
 start is from the grant of the resources to the first result. A report is a call of `report` on rank
 0 without a checkpoint, which waits for all ranks. A kill is SIGKILL to one rank while the others
 wait in C code with the interpreter's lock; it lasts until all processes have ended, and the next
-start until its first result has been recorded. On a busy machine all times are longer, so the
-processor time of ranks and workers is also given.
+start until its first result has been recorded. If a worker is killed, a trial with `min_ranks`
+starts with two ranks at once, and with four when the nanny has started another worker. On a busy
+machine all times are longer, so the processor time of ranks and workers is also given.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+import dask
 import psutil
 from distributed import LocalCluster
 
@@ -35,11 +37,13 @@ from benchmarks._report import table
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_writer import read_journal
 
-__all__ = ["barrier", "kills", "kills_in_saves", "starts_with_import", "stops"]
+__all__ = ["barrier", "kills", "kills_in_saves", "lost_workers", "starts_with_import", "stops"]
 
 RANKS = 4
 #: Bytes of each rank's part of a checkpoint.
 PART = 1_000_000
+#: Seconds between two readings of a whole journal.
+_READ_SECONDS = 0.1
 
 
 def _introduce(place: Path) -> None:
@@ -92,6 +96,16 @@ def _save_parts(config: dict[str, Any]) -> None:
         with tempfile.TemporaryDirectory() as directory:
             Path(directory, f"part-{rank}").write_text(str(step).ljust(PART))
             tune.report({"step": step}, checkpoint=tune.Checkpoint.from_directory(directory))
+
+
+def _save_each_step(config: dict[str, Any]) -> None:
+    checkpoint = tune.get_checkpoint()
+    step = 0 if checkpoint is None else checkpoint.to_dict()["step"]
+    while True:
+        step += 1
+        time.sleep(0.02)
+        saved = tune.Checkpoint.from_dict({"step": step}) if not tune.get_context().get_world_rank() else None
+        tune.report({"step": step}, checkpoint=saved)
 
 
 def stops(cluster: LocalCluster, trials: int) -> tuple[list[float], int]:
@@ -186,6 +200,68 @@ def kills(cluster: LocalCluster, times: int) -> tuple[list[float], list[float]]:
     return ends, resumes
 
 
+def lost_workers(cluster: LocalCluster, times: int) -> tuple[list[float], list[float], list[float]]:
+    """Kill a worker of an elastic trial, and return three lists of seconds.
+
+    From the kill to another worker of the nanny; from the kill to the first result with fewer
+    ranks; and from the moment at which the trial should leave to its first result with all ranks.
+    The trial saves each step, and neither waits for ranks nor trains with fewer for some time.
+    """
+    replaced, resumed, grown = [], [], []
+    elastic = {"min_ranks": RANKS // 2, "wait_for_ranks_s": 0, "grow_after_s": 0}
+    # On a busy machine a worker may need longer than Dask waits before it drops its name.
+    patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"})
+    with (
+        patient,
+        tempfile.TemporaryDirectory() as folder,
+        _running(cluster, Path(folder), _save_each_step, **elastic) as place,
+    ):
+        for _ in range(times):
+            _until(lambda: _have_results(place)[-1:] == [(RANKS, True)], _READ_SECONDS)
+            known = len(_starts_of_ranks(place))
+            address = _starts_of_ranks(place)[-1]["ranks"][-1][0]
+            [nanny] = [one for one in cluster.workers.values() if one.worker_address == address]
+            before, begun = nanny.pid, time.time()
+            os.kill(before, signal.SIGKILL)
+            _until(lambda before=before, nanny=nanny: nanny.pid not in (None, before))
+            _until(lambda: len(cluster.scheduler.workers) == len(cluster.workers))
+            replaced.append(time.time() - begun)
+            _until(
+                lambda known=known: (
+                    len(_have_results(place)) > known and _have_results(place)[-1] == (RANKS, True)
+                ),
+                _READ_SECONDS,
+            )
+            firsts = _first_results(place)
+            fewer = _starts_of_ranks(place)[known]
+            # If the worker is back at once, the next start has all ranks.
+            if len(fewer["ranks"]) < RANKS:
+                resumed.append(firsts[fewer["incarnation"]] - begun)
+                room = [one for one in _journal(place) if one["event"] == "RoomForRanks"][-1]
+                last = _starts_of_ranks(place)[-1]
+                grown.append(firsts[last["incarnation"]] - room["time"])
+    return replaced, resumed, grown
+
+
+def _starts_of_ranks(place: Path) -> list[dict[str, Any]]:
+    return [one for one in _journal(place) if one["event"] == "TrialStarted"]
+
+
+def _first_results(place: Path) -> dict[int, float]:
+    """Return when each start of the only trial had its first result."""
+    firsts: dict[int, float] = {}
+    for record in _journal(place):
+        if record["event"] == "ResultReported":
+            firsts.setdefault(record["incarnation"], record["time"])
+    return firsts
+
+
+def _have_results(place: Path) -> list[tuple[int, bool]]:
+    """Return the number of ranks of each start, and whether it has a result."""
+    firsts = _first_results(place)
+    return [(len(one["ranks"]), one["incarnation"] in firsts) for one in _starts_of_ranks(place)]
+
+
 def kills_in_saves(cluster: LocalCluster, times: int, seed: int = 0) -> dict[str, int]:
     """Kill ranks while they save, and return what is left of their checkpoints."""
     chosen = random.Random(seed)
@@ -230,10 +306,11 @@ def _tuner(
     trainable: Any,
     space: dict[str, Any],
     ranks: int = RANKS,
+    elastic: dict[str, Any] | None = None,
     **options: Any,
 ) -> tune.Tuner:
     return tune.Tuner(
-        tune.with_ranks(trainable, ranks),
+        tune.with_ranks(trainable, ranks, **(elastic or {})),
         param_space={"place": str(place), **space},
         run_config=tune.RunConfig(storage_path=place, name="run", verbose=0, **options),
         client=cluster,
@@ -252,7 +329,7 @@ class _UntilThereIsAFile(tune.Stopper):
 
 
 @contextmanager
-def _running(cluster: LocalCluster, place: Path, trainable: Any) -> Iterator[Path]:
+def _running(cluster: LocalCluster, place: Path, trainable: Any, **elastic: Any) -> Iterator[Path]:
     """Run an endless trial that may fail without limit."""
     options = {
         "failure_config": tune.FailureConfig(max_failures=-1),
@@ -260,7 +337,7 @@ def _running(cluster: LocalCluster, place: Path, trainable: Any) -> Iterator[Pat
         "stop_grace": 0.5,
         "log_to_file": False,
     }
-    one = _tuner(cluster, place, trainable, {}, **options)
+    one = _tuner(cluster, place, trainable, {}, elastic=elastic, **options)
     running = threading.Thread(target=one.fit, daemon=True)
     running.start()
     yield place
@@ -298,12 +375,12 @@ def _spent(cluster: LocalCluster) -> float:
     return sum(sum(one.cpu_times()[:2]) for one in processes)
 
 
-def _until(condition: Callable[[], Any]) -> None:
+def _until(condition: Callable[[], Any], pause: float = 0.001) -> None:
     deadline = time.monotonic() + 120
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError("the ranks have not come so far in two minutes")
-        time.sleep(0.001)
+        time.sleep(pause)
 
 
 def _shown(durations: list[float]) -> list[str]:
@@ -318,6 +395,7 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=40, help="kills of a rank (40)")
     parser.add_argument("--saves", type=int, default=200, help="kills of a rank while all save (200)")
     parser.add_argument("--reports", type=int, default=500, help="reports of each number of ranks (500)")
+    parser.add_argument("--losses", type=int, default=0, help="kills of a worker (0)")
     parser.add_argument("--imports", type=int, default=0, help="trials that import a module (0)")
     parser.add_argument("--module", default="torch", help="the module (torch)")
     parser.add_argument("--seed", type=int, default=0, help="chooses the moments of the latter (0)")
@@ -350,6 +428,11 @@ def main(arguments: list[str] | None = None) -> None:
             ends, resumes = kills(cluster, chosen.kills)
             rows.append(["SIGKILL of a rank, until all 4 have ended", *_shown(ends)])
             rows.append(["SIGKILL of a rank, until the next start's first result", *_shown(resumes)])
+        if chosen.losses:
+            replaced, resumed, grown = lost_workers(cluster, chosen.losses)
+            rows.append(["SIGKILL of a worker, until its nanny has another one", *_shown(replaced)])
+            rows.append(["SIGKILL of a worker, until the first result with 2 ranks", *_shown(resumed)])
+            rows.append(["room for 4 ranks, until the first result with them", *_shown(grown)])
         if chosen.saves:
             found = kills_in_saves(cluster, chosen.saves, chosen.seed)
             print(f"after {chosen.saves} kills in saves: {found}")

@@ -273,7 +273,9 @@ def __getattr__(name: str) -> Any:
         # For `from dasktune import tune`, which was `from ray import tune`.
         return sys.modules[__name__]
     else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # With both, Python suggests similar names.
+        module = sys.modules[__name__]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=module)
     globals()[name] = value
     return value
 

@@ -113,16 +113,36 @@ def storage_of(arguments: argparse.Namespace) -> Storage:
     text = arguments.experiment
     if _PAGE.match(text) is not None:
         return _published(text, storage_options(arguments))
+    named = named_directory(text)
+    return Storage(text, storage_options(arguments)) if named is None else Storage(named)
+
+
+def named_directory(text: str) -> str | None:
+    """Return the directory of an experiment that is given by its name in the results directory.
+
+    Parameters
+    ----------
+    text : str
+        What the user has given.
+
+    Returns
+    -------
+    str or None
+        None if it is a path that exists, an absolute path or a URL.
+
+    Raises
+    ------
+    StorageError
+        If no experiment has the name. The message offers the names that are most like it.
+    """
     given, results = Path(text), Path(DEFAULT_STORAGE_PATH).expanduser()
-    is_name = not given.is_absolute() and "://" not in text and not given.exists()
-    if not is_name:
-        return Storage(text, storage_options(arguments))
+    if given.is_absolute() or "://" in text or given.exists():
+        return None
     listed = results / normalised_name(text)
     if (listed / SPEC_FILE).is_file():
-        return Storage(str(listed))
-    here = Storage(text, storage_options(arguments))
+        return str(listed)
     raise StorageError(
-        f"no experiment is stored at {here}, and none in {DEFAULT_STORAGE_PATH} is called {text!r}. "
+        f"no experiment is stored at {Storage(text)}, and none in {DEFAULT_STORAGE_PATH} is called {text!r}. "
         f"{_nearest(normalised_name(text), results)}"
     )
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 from dasktune.errors import ConfigError, TuneError
 from dasktune.space import primitives
 from dasktune.space.json_form import from_json
+from dasktune.tuner.script_import import importing_script
 
 __all__ = ["load_object", "load_space", "space_of"]
 
@@ -172,7 +173,8 @@ def _script(where: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with importing_script(where):
+            spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise

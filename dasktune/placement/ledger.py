@@ -9,7 +9,8 @@ by the lock of its `Reservations`.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count
 from types import MappingProxyType
 
@@ -19,7 +20,7 @@ from dasktune.placement.capacity_table import capacity_table
 from dasktune.placement.ledger_entry import Allocations, LedgerEntry, capacity_when_idle
 from dasktune.placement.placement import PlacedBundle, Placement
 from dasktune.placement.worker import WorkerCapacity
-from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.resources import ElasticPlacement, PlacementGroupFactory
 
 __all__ = ["Ledger"]
 
@@ -142,15 +143,17 @@ class Ledger:
         """
         return self._plan(request, now) is not None
 
-    def fits_instead(self, placement: Placement, request: PlacementGroupFactory, *, now: float) -> bool:
-        """Whether a request would fit now if a placement were released.
+    def fits_instead(
+        self, placements: Sequence[Placement], requests: Sequence[PlacementGroupFactory], *, now: float
+    ) -> bool:
+        """Whether all of some requests would fit now if placements were released.
 
         Parameters
         ----------
-        placement : Placement
-            The return value of :meth:`place`.
-        request : PlacementGroupFactory
-            The resources of the trial.
+        placements : sequence of Placement
+            Return values of :meth:`place`.
+        requests : sequence of PlacementGroupFactory
+            The resources of the trials.
         now : float
             Current time, on the clock of `until` in :meth:`avoid`.
 
@@ -160,27 +163,57 @@ class Ledger:
         >>> ledger.update({"tcp://a:1": WorkerCapacity(address="tcp://a:1", nthreads=2)})
         >>> placement = ledger.place(PlacementGroupFactory([{"CPU": 1}]), now=0.0)
         >>> two = PlacementGroupFactory([{"CPU": 2}])
-        >>> ledger.fits(two, now=0.0), ledger.fits_instead(placement, two, now=0.0)
+        >>> ledger.fits(two, now=0.0), ledger.fits_instead([placement], [two], now=0.0)
         (False, True)
         """
-        taken = {
-            address: self._allocations[address].of(placement.number)
-            for address in placement.addresses
-            if address in self._allocations
-        }
-        ignored = self._ignored & {placement.number}
-        exclusive = {one: number for one, number in self._exclusive.items() if number == placement.number}
-        self.release(placement)
-        fits = self.fits(request, now=now)
-        self._ignored |= ignored
-        self._exclusive |= exclusive
-        for address, held in taken.items():
-            for needs, gpus in held:
-                self._allocations[address].add(placement.number, needs, gpus)
-            if address in self._entries:
-                self._entries[address].recompute_free()
-                self._add_to_pool(address)
-        return fits
+        with self._released(placements) as placed:
+            for request in requests:
+                placement = self.place(request, now=now)
+                if placement is None:
+                    return False
+                placed.append(placement)
+        return True
+
+    def missing_bundles(
+        self, placements: Sequence[Placement], requests: Sequence[ElasticPlacement], *, now: float
+    ) -> tuple[list[int], int]:
+        """Return how many bundles of each request would not fit now if placements were released.
+
+        The second value is the number of workers that nothing would use then.
+
+        Parameters
+        ----------
+        placements : sequence of Placement
+            Return values of :meth:`place`.
+        requests : sequence of ElasticPlacement
+            The resources of the trials; all of their bundles are wanted.
+        now : float
+            Current time, on the clock of `until` in :meth:`avoid`.
+
+        Examples
+        --------
+        >>> from dasktune.trial.resources import HostPlacement
+        >>> ledger = Ledger()
+        >>> ledger.update({"tcp://a:1": WorkerCapacity(address="tcp://a:1", nthreads=3)})
+        >>> request = ElasticPlacement(HostPlacement([{"CPU": 1}] * 4), 2, 4)
+        >>> placement = ledger.place(request.resized(2), now=0.0)
+        >>> ledger.missing_bundles([placement], [request], now=0.0)
+        ([1], 0)
+        """
+        missing = []
+        with self._released(placements) as placed:
+            for request in requests:
+                found = 0
+                for size in request.sizes:
+                    placement = self.place(request.resized(size), now=now)
+                    if placement is not None:
+                        placed.append(placement)
+                        found = size
+                        break
+                missing.append(request.max_bundles - found)
+            entries = self._entries.values()
+            unused = sum(not (one.allocations.placements or one.worker.used) for one in entries)
+        return missing, unused
 
     def place(self, request: PlacementGroupFactory, *, now: float) -> Placement | None:
         """Choose workers for a request and allocate its resources there.
@@ -381,6 +414,38 @@ class Ledger:
         tcp://a:1  running  2/2
         """
         return capacity_table(request, self._workers, self.free, self._status)
+
+    @contextmanager
+    def _released(self, placements: Sequence[Placement]) -> Iterator[list[Placement]]:
+        """Release placements for the duration of a question; then restore them.
+
+        Yields a list. The placements in it at the end are released before.
+        """
+        numbers = {one.number for one in placements}
+        taken = [
+            (address, one.number, self._allocations[address].of(one.number))
+            for one in placements
+            for address in one.addresses
+            if address in self._allocations
+        ]
+        ignored = self._ignored & numbers
+        exclusive = {one: number for one, number in self._exclusive.items() if number in numbers}
+        asked: list[Placement] = []
+        for one in placements:
+            self.release(one)
+        try:
+            yield asked
+        finally:
+            for one in asked:
+                self.release(one)
+            self._ignored |= ignored
+            self._exclusive |= exclusive
+            for address, number, held in taken:
+                for needs, gpus in held:
+                    self._allocations[address].add(number, needs, gpus)
+                if address in self._entries:
+                    self._entries[address].recompute_free()
+                    self._add_to_pool(address)
 
     def _plan(self, request: PlacementGroupFactory, now: float) -> dict[int, str] | None:
         for address in [one for one, until in self._avoided.items() if until <= now]:

@@ -14,6 +14,7 @@ from dasktune.config import RunConfig, TuneConfig
 from dasktune.config.signatures import check_scheduler, check_searcher, check_stopper
 from dasktune.errors import ConfigError, TuneError, check
 from dasktune.experiment import ExperimentMachine, ExperimentSettings
+from dasktune.runner.elastic_ranks import ElasticTimes
 from dasktune.schedulers import FIFOScheduler, TrialScheduler, create_scheduler
 from dasktune.search import (
     BasicVariantGenerator,
@@ -41,6 +42,7 @@ __all__ = [
     "build_experiment",
     "check_ranks",
     "check_saving",
+    "elastic_times",
     "first_config",
     "first_resources",
     "required_metrics",
@@ -327,6 +329,24 @@ def check_ranks(trainable: Any, tune_config: TuneConfig) -> None:
     resizes = isinstance(scheduler, TrialScheduler) and scheduler.follows_cluster
     hint = "Leave out min_ranks, or use another scheduler: both would change the number of ranks."
     check(least is None or not resizes, "min_ranks", f"None with {type(scheduler).__name__}", least, hint)
+
+
+def elastic_times(trainable: Any) -> ElasticTimes | None:
+    """Return how long a trial waits for all of its ranks, and trains with fewer.
+
+    Parameters
+    ----------
+    trainable : type or callable
+        The user's trainable.
+
+    Examples
+    --------
+    >>> from dasktune import with_ranks
+    >>> elastic_times(with_ranks(print, 4, min_ranks=2, grow_after_s=5))
+    ElasticTimes(wait_s=10.0, grow_after_s=5)
+    """
+    settings = rank_settings(trainable)
+    return None if settings is None else ElasticTimes(settings.wait_for_ranks_s, settings.grow_after_s)
 
 
 def check_saving(trainable: Any, run_config: RunConfig) -> None:

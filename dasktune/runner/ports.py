@@ -12,7 +12,7 @@ from dasktune.placement import ClusterShares
 from dasktune.trial import actions
 from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import ExecutorEvent, ExperimentEvent
-from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.resources import ElasticPlacement, PlacementGroupFactory
 
 __all__ = [
     "BackgroundRunner",
@@ -66,8 +66,8 @@ class TrialExecutor(Protocol):
     def has_resources(self, request: PlacementGroupFactory) -> bool:
         """Whether a trial with this request could start now."""
 
-    def has_room_instead(self, trial_id: str, request: PlacementGroupFactory) -> bool:
-        """Whether a request would fit if this trial, which runs, released its resources."""
+    def has_room_instead(self, requests: Mapping[str, PlacementGroupFactory]) -> bool:
+        """Whether all requests would fit if their trials, which run, released their resources."""
 
     def worker_resources(self) -> Mapping[str, Mapping[str, float]]:
         """Return the resources that each worker reported last; empty if they are not known."""
@@ -82,6 +82,12 @@ class TrialExecutor(Protocol):
         """Note how many trials with this request would start now if they had room.
 
         An adaptive cluster may start workers for them. None and 0 mean that no trial waits.
+        """
+
+    def note_growing(self, requests: Mapping[str, ElasticPlacement]) -> None:
+        """Note which trials, of those that run, would start again with these larger requests.
+
+        An adaptive cluster may start workers for them, and keeps those that it has.
         """
 
     def can_prefetch(self, request: PlacementGroupFactory) -> bool:

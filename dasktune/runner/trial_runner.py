@@ -41,7 +41,7 @@ from dasktune.experiment import ExperimentMachine, HandleResult
 from dasktune.runner.background import RunInline
 from dasktune.runner.capacity import same_capacity, total_capacity
 from dasktune.runner.commands import CommandContext, Commands
-from dasktune.runner.elastic_ranks import ElasticRanks
+from dasktune.runner.elastic_ranks import ElasticRanks, ElasticTimes
 from dasktune.runner.measurement import Durations, RunMeasurement, measure
 from dasktune.runner.naming import Naming
 from dasktune.runner.ports import (
@@ -126,6 +126,8 @@ class TrialRunner:
     naming : Naming, optional
         Names trials and their directories as the user wants; by default they are named after their
         ids.
+    elastic : ElasticTimes, optional
+        How long a trial waits for all of its ranks, and trains with fewer.
 
     Attributes
     ----------
@@ -147,6 +149,7 @@ class TrialRunner:
         background: Callable[[Callable[[], None]], BackgroundRunner] = RunInline,
         callbacks: CallbackList | None = None,
         naming: Naming | None = None,
+        elastic: ElasticTimes | None = None,
     ) -> None:
         self.experiment = experiment
         self._executor = executor
@@ -170,7 +173,7 @@ class TrialRunner:
             resources_for=resources_for,
             naming=naming,
         )
-        #: The request of the last trial that was chosen to start.
+        #: The request of the last trial that was chosen to start, before any change of it.
         self._last_request: PlacementGroupFactory | None = None
         #: The last capacity in the journal.
         self._capacity: CapacityChanged | None = None
@@ -185,7 +188,7 @@ class TrialRunner:
         self._has_warned = False
         self._snapshot_interval = SnapshotInterval(checkpoint_period)
         self._report_rates = ReportRates()
-        self._elastic = ElasticRanks(self._has_place, executor.has_room_instead)
+        self._elastic = ElasticRanks(self._has_place, executor.has_room_instead, elastic)
         #: The newest event of each incarnation since the last commit. Acknowledging it acknowledges
         #: those before it.
         self._unacknowledged: dict[tuple[str, int], TrialEvent] = {}
@@ -373,9 +376,12 @@ class TrialRunner:
         more = self._start_ready()
         # Trials that wait come first. A running trial that left for room which one of them takes
         # would start again with as few ranks as before. On hold it would not start again at all.
-        if not (more or self.experiment.state.on_hold):
+        if self.experiment.state.on_hold:
+            self._executor.note_growing({})
+        elif not more:
             for found in self._elastic.room_for_all(self.experiment.trials, self._clock.now()):
                 self._handle(found)
+            self._executor.note_growing(self._elastic.growing)
         self._handle_events(0.0 if more or self.experiment.finished else self._poll_interval)
         if self._callbacks:
             self._callbacks.on_step_end()
@@ -399,6 +405,7 @@ class TrialRunner:
         """Let trials save what they can, and write checkpoints in memory to the storage."""
         # None starts any more, so an adaptive cluster and other experiments must not wait for them.
         self._executor.note_waiting(None, 0)
+        self._executor.note_growing({})
         self._executor.withdraw()
         while self.experiment.trial_index.active:
             self._handle_events(self._poll_interval)
@@ -456,7 +463,8 @@ class TrialRunner:
                 return False
             now = self._clock.now()
             request, has_place = self._elastic.place(trial, now)
-            self._last_request = request
+            # The next trial requests all of its ranks, although this one may get fewer.
+            self._last_request = trial.base_resources
             if not has_place:
                 self._note_waiting(request)
                 return False

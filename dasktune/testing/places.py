@@ -46,8 +46,8 @@ class Slots:
         """Whether a slot is free."""
         return len(self._occupied) < self._count
 
-    def has_room_instead(self, trial_id: str, request: PlacementGroupFactory, now: float) -> bool:
-        """Return True: the slot of the trial is enough for any request."""
+    def has_room_instead(self, requests: Mapping[str, PlacementGroupFactory], now: float) -> bool:
+        """Return True: the slot of a trial is enough for any request."""
         return True
 
     def reserve(self, trial_id: str, request: PlacementGroupFactory, now: float) -> str:
@@ -122,9 +122,10 @@ class Workers:
             )
         return fits
 
-    def has_room_instead(self, trial_id: str, request: PlacementGroupFactory, now: float) -> bool:
-        """Whether a request would fit if a trial released its resources."""
-        return self._ledger.fits_instead(self._placements[trial_id], request, now=now)
+    def has_room_instead(self, requests: Mapping[str, PlacementGroupFactory], now: float) -> bool:
+        """Whether all requests would fit if their trials released their resources."""
+        placements = [self._placements[trial_id] for trial_id in requests]
+        return self._ledger.fits_instead(placements, [*requests.values()], now=now)
 
     def reserve(self, trial_id: str, request: PlacementGroupFactory, now: float) -> str:
         """Place a trial and return the address of its worker; there must be room."""

@@ -64,7 +64,7 @@ from dasktune.trial.events import (
 )
 from dasktune.trial.metrics import flatten
 from dasktune.trial.milestone import Milestone, reached
-from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.resources import ElasticPlacement, PlacementGroupFactory
 from dasktune.trial.result_keys import SHOULD_CHECKPOINT
 
 __all__ = ["SimulatedTrialExecutor"]
@@ -218,9 +218,9 @@ class SimulatedTrialExecutor:
         """Whether there is room for a trial."""
         return self._places.has_room(request, self._clock.now())
 
-    def has_room_instead(self, trial_id: str, request: PlacementGroupFactory) -> bool:
-        """Whether a request would fit if a running trial released its resources."""
-        return self._places.has_room_instead(trial_id, request, self._clock.now())
+    def has_room_instead(self, requests: Mapping[str, PlacementGroupFactory]) -> bool:
+        """Whether all requests would fit if their trials, which run, released their resources."""
+        return self._places.has_room_instead(requests, self._clock.now())
 
     def worker_resources(self) -> dict[str, dict[str, float]]:
         """Return the resources of each worker; ``{}`` for slots."""
@@ -230,6 +230,9 @@ class SimulatedTrialExecutor:
         """Return None: a simulated cluster has one experiment."""
 
     def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
+        """Do nothing: a simulated cluster does not scale with demand."""
+
+    def note_growing(self, requests: Mapping[str, ElasticPlacement]) -> None:
         """Do nothing: a simulated cluster does not scale with demand."""
 
     def can_prefetch(self, request: PlacementGroupFactory) -> bool:

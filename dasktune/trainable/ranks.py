@@ -50,6 +50,10 @@ class RankSettings:
     preload: tuple[str, ...] | None = ()
     #: The fewest ranks with which a trial starts; None for all of them.
     min_ranks: int | None = None
+    #: Seconds for which a trial waits for all of its ranks while there is room for the fewest.
+    wait_for_ranks_s: float = 10.0
+    #: Seconds for which a trial runs with fewer ranks at least, before it starts again with all.
+    grow_after_s: float = 60.0
 
     def __setstate__(self, state: Mapping[str, Any] | Sequence[Any]) -> None:
         """Restore a pickled object; version 0.2.0 pickled a list of the values."""

@@ -173,6 +173,12 @@ class QueueRunner:
 
     def close(self) -> None:
         """Let the drivers end as after Ctrl-C, and wait for them."""
+        if self.drivers:
+            logger.warning(
+                "the runner ends: %d of its experiments save and stay in the queue. Press Ctrl-C to "
+                "leave at once; their drivers then end by themselves",
+                len(self.drivers),
+            )
         for process in self.drivers.values():
             assert process.stdin is not None
             with contextlib.suppress(OSError):

@@ -30,6 +30,7 @@ from dasktune.runner.build import (
     build_experiment,
     check_ranks,
     check_saving,
+    elastic_times,
     first_resources,
     required_metrics,
     resources_for,
@@ -70,6 +71,7 @@ from dasktune.tuner.restore import (
 )
 from dasktune.tuner.result_grid import ResultGrid
 from dasktune.tuner.saved_setup import setup_of
+from dasktune.tuner.script_import import check_not_imported
 from dasktune.tuner.short_tracebacks import short_tracebacks
 from dasktune.tuner.signals import EndSignals, keep_interrupts, obey_signals
 from dasktune.tuner.submitted import DetachedExperiment, submit
@@ -314,6 +316,7 @@ class Tuner:
         SystemExit
             After SIGTERM, with the exit status 143. :meth:`get_results` returns the results so far.
         """
+        check_not_imported()
         with obey_signals() as signals:
             return self._fit(signals)
 
@@ -353,6 +356,7 @@ class Tuner:
                 background=environment.background,
                 naming=Naming(self._tune_config, trial_storage, experiment.trials),
                 callbacks=build_callbacks(self._tune_config, config, experiment, trial_storage, missed),
+                elastic=elastic_times(self._trainable),
             )
             signals.raise_again()
             if self._session is not None:
@@ -366,6 +370,10 @@ class Tuner:
         return self._results
 
     def _log_how_to_resume(self, storage: Storage) -> None:
+        if self._queue_entry:
+            # It stays in the queue, unless the user has cancelled it there.
+            logger.info("interrupted; recorded results are kept. A runner of the queue resumes %s", storage)
+            return
         logger.warning(
             "interrupted; recorded results are kept. Resume with Tuner.restore(%r, %s).fit()",
             str(storage),
@@ -518,6 +526,7 @@ class Tuner:
             ``if_exists`` is not ``"new"``, if the workers do not share ``storage_path`` or lack a
             file, or if an object cannot be pickled.
         """
+        check_not_imported()
         if queue is not None:
             return self._submit_to_queue(queue)
         self._resume_existing()

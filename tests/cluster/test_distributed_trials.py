@@ -40,7 +40,6 @@ from distributed import Client, LocalCluster, Security, WorkerPlugin
 import dasktune as tune
 from dasktune.cli.command_line import main
 from dasktune.cluster.driver.launch import Launch
-from dasktune.runner import elastic_ranks
 
 
 @pytest.fixture(scope="module")
@@ -692,12 +691,10 @@ def count_and_size(config: dict[str, Any]) -> None:
 
 
 def test_a_trial_trains_with_fewer_ranks_until_a_lost_worker_is_replaced(
-    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: LocalCluster, tmp_path: Path
 ) -> None:
     # The nanny starts another worker after some seconds: the trial starts before, and grows after.
-    monkeypatch.setattr(elastic_ranks, "WAIT_SECONDS", 0.0)
-    monkeypatch.setattr(elastic_ranks, "GROW_SECONDS", 0.5)
-    trainable = tune.with_ranks(count_and_size, 4, min_ranks=2)
+    trainable = tune.with_ranks(count_and_size, 4, min_ranks=2, wait_for_ranks_s=0, grow_after_s=0.5)
     with fitting(tuner(cluster, tmp_path, trainable, stop=StopAllAtOnce(tmp_path))) as future:
         until(lambda: len(pids(tmp_path)) == 4 and len(journal(tmp_path, event="ResultReported")) > 3)
         os.kill(worker_of(tmp_path, 3), signal.SIGKILL)

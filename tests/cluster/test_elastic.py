@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 from cluster_kit import (
     assert_clean,
+    assert_no_step_back,
     driver_settings,
     fitting,
     histories,
@@ -183,6 +187,78 @@ def test_two_experiments_on_an_adaptive_cluster_both_get_workers_and_end(
                 assert statuses(second.result(timeout=60)) == {"TERMINATED"}
         until(lambda: size(adaptive) == 0)
         assert_clean(observer)
+
+
+def count_on_ranks(config: dict[str, Any]) -> None:
+    """Count until there is a file ``stop``; save each step, but none while there is ``keep``."""
+    place, checkpoint = Path(config["place"]), tune.get_checkpoint()
+    step = 0 if checkpoint is None else checkpoint.to_dict()["step"]
+    is_first = tune.get_context().get_world_rank() == 0
+    while True:
+        step += 1
+        time.sleep(0.02)
+        saves = is_first and not (place / "keep").exists()
+        metrics = {"step": step, "done": (place / "stop").exists()}
+        tune.report(metrics, checkpoint=tune.Checkpoint.from_dict({"step": step}) if saves else None)
+
+
+@pytest.fixture
+def two_at_most() -> Iterator[LocalCluster]:
+    """Up to two single-threaded worker processes, none at first."""
+    with LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=":0") as cluster:
+        cluster.adapt(minimum=0, maximum=2, interval="200ms", wait_count=5)
+        yield cluster
+
+
+@pytest.mark.slow
+def test_an_adaptive_cluster_replaces_the_worker_of_a_trial_that_trains_with_fewer_ranks(
+    two_at_most: LocalCluster, tmp_path: Path
+) -> None:
+    trainable = tune.with_ranks(count_on_ranks, 2, min_ranks=1, wait_for_ranks_s=0, grow_after_s=2)
+    one = tune.Tuner(
+        trainable,
+        param_space={"place": str(tmp_path)},
+        run_config=run_config(tmp_path),
+        client=two_at_most,
+    )
+
+    def starts() -> list[int]:
+        return [len(start["ranks"]) for start in journal(tmp_path, event="TrialStarted")]
+
+    def num_results() -> int:
+        return len(journal(tmp_path, event="ResultReported"))
+
+    # The name of a dead worker is free again after this time.
+    timeout = {"distributed.deploy.lost-worker-timeout": "1 s"}
+    with dask.config.set(timeout), fitting(one) as future:
+        # At first one worker may come before the other one. Without a checkpoint the trial might
+        # never leave, and would request no workers.
+        until(lambda: starts()[-1:] == [2] and num_results())
+        before = len(starts())
+        address, _ = journal(tmp_path, event="TrialStarted")[-1]["ranks"][1]
+        [nanny] = [each for each in two_at_most.workers.values() if each.worker_address == address]
+        # As if its machine was lost: the nanny starts no other worker.
+        nanny.close_gracefully()
+        os.kill(nanny.pid, signal.SIGKILL)
+        until(lambda: len(starts()) > before)
+        (tmp_path / "keep").touch()
+        assert starts()[before] == 1
+        asked = len(journal(tmp_path, event="RoomForRanks"))
+        until(lambda: len(journal(tmp_path, event="RoomForRanks")) > asked)
+        # The trial does not save now. The new worker is idle, but it is kept for the trial: Dask
+        # looks each 0.2 s, and would retire it after five looks.
+        then = num_results() + 150
+        until(lambda: num_results() > then)
+        assert size(two_at_most) == 2
+        (tmp_path / "keep").unlink()
+        until(lambda: starts()[-1] == 2 and len(starts()) > before + 1)
+        (tmp_path / "stop").touch()
+        assert statuses(future.result(timeout=60)) == {"TERMINATED"}
+    # `max_failures` is 0. It has left with a checkpoint, so no step came twice.
+    assert_no_step_back(tmp_path)
+    steps = [record["metrics"]["step"] for record in journal(tmp_path, event="ResultReported")]
+    assert steps == list(range(1, len(steps) + 1))
+    until(lambda: size(two_at_most) == 0)
 
 
 def test_a_request_that_no_new_worker_can_meet_is_refused(adaptive: LocalCluster, tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ from cluster_kit import fitting, journal, note, notes, run_config, statuses, unt
 from distributed import Client, LocalCluster
 
 import dasktune as tune
-from dasktune.runner import elastic_ranks
 from dasktune.schedulers import PopulationBasedTraining
 
 torch = pytest.importorskip("torch")
@@ -363,14 +362,11 @@ def test_a_killed_rank_takes_all_memory_with_it(sharing: LocalCluster, tmp_path:
     print(f"free {time.monotonic() - began:.1f} s after the kill of a {what}")
 
 
-def test_with_a_lost_worker_fewer_ranks_train_the_same_model(
-    sharing: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_a_lost_worker_fewer_ranks_train_the_same_model(sharing: LocalCluster, tmp_path: Path) -> None:
     # The nanny starts another worker after some seconds: the trial starts before, and grows after.
-    monkeypatch.setattr(elastic_ranks, "WAIT_SECONDS", 0.0)
-    monkeypatch.setattr(elastic_ranks, "GROW_SECONDS", 0.5)
     before = used()
-    trainable = tune.with_ranks(synchronize, 4, min_ranks=2, resources_per_rank={"gpu": 1})
+    times = {"wait_for_ranks_s": 0, "grow_after_s": 0.5}
+    trainable = tune.with_ranks(synchronize, 4, {"gpu": 1}, min_ranks=2, **times)
     space = {"backend": "gloo", "steps": 400, "lr": 0.05, "saved": 1, "pause": 0.05}
     with fitting(tuner(sharing, tmp_path, trainable, space)) as future:
         until(lambda: len(journal(tmp_path, event="ResultReported")) > 3)

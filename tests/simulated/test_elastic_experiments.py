@@ -134,6 +134,30 @@ def test_a_trial_leaves_for_more_ranks_only_when_no_other_trial_takes_the_room(
     assert store.starts() == [(0.0, 4), (10.0, 2), (80.0, 4), (170.0, 4)]
 
 
+def test_two_trials_do_not_leave_for_the_same_room() -> None:
+    def slow_to_save(config: dict[str, Any], checkpoint: Any) -> Any:
+        for step in range(checkpoint or 0, config["steps"]):
+            yield {"loss": 1 / (step + 1)}, 10.0, step + 1 if step % 10 == 9 else None
+
+    store = Journal()
+    # Room for two ranks of the first trial, later of the second one, and at last for two more.
+    workers = {float(second): [2] * (1 + (second >= 20) + (second >= 100)) for second in range(700)}
+    results = simulate(
+        slow_to_save,
+        resources=tune.with_ranks(train, 4, min_ranks=2).resources,
+        param_space={"steps": tune.grid_search([50, 60])},
+        workers=workers,
+        store=store,
+        **CONFIGS,
+    )
+    assert [len(result.history) for result in results] == [50, 60]
+    # Both have long trained with fewer ranks at 100 s. The first one saves at 110 s. The second one
+    # saves at 130 s and each 100 s later, and does not leave before the first has ended.
+    assert store.starts() == [(10.0, 2), (30.0, 2), (110.0, 4), (530.0, 4)]
+    leaves = [one["time"] for one in store.records if one["event"] == "RoomForRanks"]
+    assert leaves == [100.0, 511.0]
+
+
 def test_a_replayed_journal_knows_the_ranks_of_each_start() -> None:
     config = RunConfig(checkpoint_config=CheckpointConfig(num_to_keep=1))
     _, journal = run(range(35, 95), run_config=config)

@@ -7,7 +7,7 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from dasktune.cli.arguments import add_storage_options, storage_options
+from dasktune.cli.arguments import add_storage_options, named_directory, storage_options
 from dasktune.cli.output import write
 from dasktune.control.secret_notice import secret_notice
 from dasktune.text.formatting import one_line
@@ -23,7 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path",
         metavar="PATH",
-        help="the directory or URL of an experiment, or one with several experiments below it",
+        help=(
+            "the directory, URL or name of an experiment, or a directory with several experiments below it"
+        ),
     )
     parser.add_argument(
         "--port",
@@ -59,8 +61,10 @@ def run(arguments: argparse.Namespace) -> int:
     # Importing Bokeh is slow.
     from dasktune.dashboard.server.serve import serve
 
+    # `serve` itself expands a path that begins with the home directory.
+    named = None if arguments.path.startswith("~") else named_directory(arguments.path)
     server = serve(
-        arguments.path,
+        named or arguments.path,
         port=arguments.port,
         address=arguments.host,
         origins=arguments.origin,

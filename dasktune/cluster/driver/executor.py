@@ -42,6 +42,8 @@ from dasktune.cluster.resources.adaptive_demand import (
     DemandSignal,
     Growth,
     demand_signal,
+    signal_for,
+    workers_for_bundles,
 )
 from dasktune.cluster.resources.dropped_workers import DroppedWorkers
 from dasktune.cluster.resources.insufficient import InsufficientResources
@@ -159,6 +161,8 @@ class DaskTrialExecutor:
         #: The request of the trials that wait for room, and their number. Replaced as a whole by
         #: the runner's thread, so the loop reads a consistent pair.
         self._waiting: tuple[PlacementGroupFactory | None, int] = (None, 0)
+        #: The requests of the trials that would start again with more. Replaced as a whole, too.
+        self._growing: Mapping[str, ElasticPlacement] = {}
         self._events = _Events()
         self._loop_calls = LoopCallQueue(connection.client.loop.add_callback, self._events.put)
         self._reservations = Reservations(heartbeat_timeout=settings.heartbeat_timeout)
@@ -239,10 +243,12 @@ class DaskTrialExecutor:
             self._reservations.with_ledger(partial(self._check_shortage, request, time.monotonic()))
         return fits
 
-    def has_room_instead(self, trial_id: str, request: PlacementGroupFactory) -> bool:
-        """Whether a request would fit if a running trial released its resources."""
-        run = self._running.get(trial_id)
-        return run is not None and self._reservations.has_room_instead(run, request)
+    def has_room_instead(self, requests: Mapping[str, PlacementGroupFactory]) -> bool:
+        """Whether all requests would fit if their trials, which run, released their resources."""
+        # The runner may not know yet that one of them has ended.
+        runs = [(self._running.get(trial_id), request) for trial_id, request in requests.items()]
+        known = [(run, request) for run, request in runs if run is not None]
+        return len(known) == len(runs) and self._reservations.has_room_instead(known)
 
     def worker_resources(self) -> Mapping[str, Mapping[str, float]]:
         """Return the resources of the workers as last reported."""
@@ -260,6 +266,11 @@ class DaskTrialExecutor:
             self._loop_calls.call_soon(self._show_demand)
         if (before is None) != (request is None) and self._share.others:
             self._loop_calls.call_soon(self._share.report_soon)
+
+    def note_growing(self, requests: Mapping[str, ElasticPlacement]) -> None:
+        """Note which trials would start again with more resources; see the port."""
+        # It is shown at the next reading of the workers.
+        self._growing = requests
 
     def can_prefetch(self, request: PlacementGroupFactory) -> bool:
         """Whether a trial with this request can be queued behind a short one."""
@@ -553,10 +564,14 @@ class DaskTrialExecutor:
         request, count = self._waiting
         if self._closed:
             return
-        if request is None or self._growth.is_adaptive is False:
-            self._demand.show(None)
-            return
-        self._demand.show(self._reservations.with_ledger(partial(self._missing_demand, request, count)))
+        wanted = None
+        if self._growth.is_adaptive is not False:
+            # Room for a trial that waits comes first.
+            if request is not None:
+                wanted = self._reservations.with_ledger(partial(self._missing_demand, request, count))
+            elif self._growing:
+                wanted = self._reservations.with_ledger(partial(self._growing_demand, self._growing))
+        self._demand.show(wanted)
 
     def _yield_trials(self) -> None:
         """Report the trials that should yield to another experiment; the experiment decides."""
@@ -613,6 +628,29 @@ class DaskTrialExecutor:
         # A reservation may be newer than the last reading of the leases.
         busy = max(leases, reservations)
         return demand_signal(request, count, ledger, busy=busy, place=place, sharers=sharers, new_worker=new)
+
+    def _growing_demand(
+        self, requests: Mapping[str, ElasticPlacement], ledger: Ledger, reservations: int
+    ) -> DemandSignal | None:
+        """Return the demand of trials that run, and would start again with these requests.
+
+        It also keeps the workers on which they will start, from the moment when these are there
+        until each trial has left with a checkpoint.
+        """
+        runs = [(self._running.get(trial_id), request) for trial_id, request in requests.items()]
+        known = [(run.reservation.placement, request) for run, request in runs if run is not None]
+        wanted = [request for _, request in known]
+        placements = [placement for placement, _ in known]
+        missing, unused = ledger.missing_bundles(placements, wanted, now=time.monotonic())
+        new = self._growth.expected(ledger)
+        more = workers_for_bundles(zip(wanted, missing, strict=True), new)
+        if any(missing) and not more:
+            return None
+        leases, sharers, place = self._share.demands or (0, 1, 0)
+        busy = max(leases, reservations)
+        # Another experiment may need the workers that this one does not.
+        spare = unused if sharers == 1 and not more else 0
+        return signal_for(more - spare, ledger, busy=busy, place=place, sharers=sharers)
 
     def _on_removed(self, address: str, expected: bool, taken: int) -> None:
         worker = self._reservations.remove(address)

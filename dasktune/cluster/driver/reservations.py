@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from dasktune.cluster.driver.trial_run import Reservation, TrialRun
@@ -50,13 +50,18 @@ class Reservations:
                 self._disregard_abandoned()
             return self._ledger.fits(request, now=time.monotonic())
 
-    def has_room_instead(self, run: TrialRun, request: PlacementGroupFactory) -> bool:
-        """Whether a request would fit if a run freed its reservation; False if others use it."""
-        reservation = run.reservation
+    def has_room_instead(self, requests: Sequence[tuple[TrialRun, PlacementGroupFactory]]) -> bool:
+        """Whether all requests would fit if their runs freed their reservations.
+
+        False if further runs use one of these.
+        """
+        reservations = [run.reservation for run, _ in requests]
         with self._lock:
-            if len(reservation.runs) != 1:
+            if any(len(one.runs) != 1 for one in reservations):
                 return False
-            return self._ledger.fits_instead(reservation.placement, request, now=time.monotonic())
+            placements = [one.placement for one in reservations]
+            wanted = [request for _, request in requests]
+            return self._ledger.fits_instead(placements, wanted, now=time.monotonic())
 
     def can_prefetch(self, request: PlacementGroupFactory, depth: int) -> bool:
         """Whether some reservation with this request has fewer than `depth` runs."""

@@ -30,9 +30,16 @@ from distributed import Client, Status, default_client
 from distributed.deploy import SpecCluster
 
 from dasktune.placement import Ledger, WorkerCapacity
-from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.resources import ElasticPlacement, PlacementGroupFactory
 
-__all__ = ["AdaptiveDemand", "DemandSignal", "Growth", "demand_signal"]
+__all__ = [
+    "AdaptiveDemand",
+    "DemandSignal",
+    "Growth",
+    "demand_signal",
+    "signal_for",
+    "workers_for_bundles",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -120,17 +127,63 @@ def demand_signal(
         if worker.status in _USABLE and not worker.python_differs and address not in ledger.leaving
     )
     more = _workers_for(request, missing, new_worker)
-    if not more:
-        return None
+    return signal_for(more, ledger, busy=busy, place=place, sharers=sharers) if more else None
+
+
+def signal_for(more: int, ledger: Ledger, *, busy: int = 0, place: int = 0, sharers: int = 1) -> DemandSignal:
+    """Return the signal that makes Dask start some workers, and keep those that are there.
+
+    Parameters
+    ----------
+    more : int
+        How many workers are missing. With 0 Dask keeps all that are there, and with -1 all but one.
+    ledger, busy, place, sharers
+        As for `demand_signal`.
+
+    Examples
+    --------
+    >>> ledger = Ledger()
+    >>> ledger.update({"tcp://a:1": WorkerCapacity(address="tcp://a:1", nthreads=2)})
+    >>> signal_for(0, ledger, busy=1)
+    DemandSignal(tasks=1, weight=2.0)
+    """
+    workers = ledger.workers
     if not workers:
         # Without any worker Dask assumes one thread for each worker.
-        tasks = min(more, _MOST)
+        tasks = min(max(more, 1), _MOST)
         return DemandSignal(tasks=tasks, weight=more / tasks)
     threads = sum(worker.nthreads for worker in workers.values())
     wanted = floor((len(workers) + more) * threads / len(workers) + _EPSILON)
     part, rest = divmod(threads - busy, sharers)
     tasks = min(max(wanted - threads + part + (place < rest), 1), _MOST)
     return DemandSignal(tasks=tasks, weight=wanted / tasks)
+
+
+def workers_for_bundles(
+    missing: Iterable[tuple[ElasticPlacement, int]], worker: WorkerCapacity | None
+) -> int:
+    """Return how many new workers can hold the missing bundles of some requests.
+
+    Parameters
+    ----------
+    missing : iterable of tuple
+        The requests, and how many bundles each of them lacks.
+    worker : WorkerCapacity or None
+        The resources of a new worker. If they are unknown, one worker is requested to learn them.
+
+    Examples
+    --------
+    >>> from dasktune.trial.resources import HostPlacement
+    >>> request = ElasticPlacement(HostPlacement([{"CPU": 1}] * 8), 2, 8)
+    >>> workers_for_bundles([(request, 3), (request, 2)], WorkerCapacity(address="", nthreads=2))
+    3
+    """
+    parts = 0.0
+    for request, count in missing:
+        each = _room(request.bundles[0], worker.total) if worker is not None else _MOST
+        # Workers of this kind that are too small for a bundle are of no use.
+        parts += count / each if each else 0
+    return ceil(parts - _EPSILON)
 
 
 def _workers_for(request: PlacementGroupFactory, trials: int, worker: WorkerCapacity | None) -> int:

@@ -1,7 +1,8 @@
 """The plugin that an experiment registers on every worker, including workers that join late.
 
-It is pickled by value, so it uses only the standard library and distributed. The scheduler would
-list a worker that cannot unpickle a plugin, but no client could use that worker.
+It is pickled by value, so it uses only the standard library, distributed, and psutil, which
+distributed needs. The scheduler would list a worker that cannot unpickle a plugin, but no client
+could use that worker.
 
 All methods but `_close_shared` run on the worker's event loop. Threads that create actors and run
 trials also change the dicts, each time in one atomic operation. So the loop copies such a dict
@@ -19,6 +20,7 @@ import threading
 import weakref
 from typing import Any
 
+import psutil
 from distributed import WorkerPlugin
 from distributed.core import Status
 
@@ -31,6 +33,14 @@ def process_group() -> tuple[str, int] | None:
     A terminal sends Ctrl-C to all processes of a group.
     """
     return (socket.gethostname(), os.getpgrp()) if hasattr(os, "getpgrp") else None
+
+
+def _is_gone(driver: Any) -> bool:
+    """Whether a driver's process has ended; its parent may not have collected it yet."""
+    try:
+        return not driver.is_running() or driver.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
@@ -46,11 +56,12 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         Seconds to wait for running trials when the worker retires. Its nanny kills it after 8 s.
     terminal : tuple of str and int, optional
         The host and the process group of the driver. A terminal sends Ctrl-C to all processes of
-        the group, and a worker among them ignores it as long as it has the plugin: the driver
-        handles it, and needs the worker to save the trials.
+        the group, and a worker among them ignores it as long as it has the plugin and the driver
+        lives: the driver handles it, and needs the worker to save the trials.
     driver : int, optional
         The driver's process id. A worker that runs in the driver's own process, on an event loop in
-        its main thread, must not take the signal from the driver.
+        its main thread, must not take the signal from the driver. A driver that was killed cannot
+        remove its plugin, so a worker that gets the signal looks whether this process exists.
     """
 
     idempotent = True
@@ -109,7 +120,7 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         worker.handlers[self.ranks_op] = serve
 
     def _ignore_interrupts(self) -> None:
-        """Let a handler ignore SIGINT until no plugin of an experiment is on this worker.
+        """Let a handler ignore SIGINT until no experiment on this worker has a driver.
 
         Programs that user code starts would inherit it if the signal itself were ignored. Only the
         main thread may set handlers; in other processes than a worker's own, its loop is elsewhere.
@@ -117,21 +128,32 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         if threading.current_thread() is not threading.main_thread():
             return
         found: Any = signal.getsignal(signal.SIGINT)
-        if found == signal.SIG_IGN:
+        if found is None or found == signal.SIG_IGN:
             # The workers of dasktune's own clusters ignore it, and the programs that user code
             # starts there inherit that: one that died of Ctrl-C would fail its trial.
+            return
+        try:
+            driver = None if self.driver is None else psutil.Process(self.driver)
+        except psutil.NoSuchProcess:  # the worker has joined after the driver's end
             return
         # Each plugin is pickled by value with functions of its own, so it is known by an attribute.
         if getattr(found, "experiments", None) is None:
 
             def ignore(number: int, frame: Any) -> None:
-                pass
+                # Python runs this in the main thread, which is also where plugins come and go.
+                waiting = handler.experiments
+                for name in [one for one, driver in waiting.items() if driver and _is_gone(driver)]:
+                    del waiting[name]
+                if not waiting:
+                    signal.signal(number, handler.previous)
+                    signal.raise_signal(number)
 
             handler: Any = ignore
-            handler.experiments, handler.previous = set(), found
+            #: By the name of each experiment: its driver's process, if it is known.
+            handler.experiments, handler.previous = {}, found
             signal.signal(signal.SIGINT, handler)
             found = handler
-        found.experiments.add(self.name)
+        found.experiments[self.name] = driver
 
     def _obey_interrupts(self) -> None:
         """Restore the handler of SIGINT if no other experiment needs this worker to ignore it."""
@@ -139,7 +161,7 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         experiments = getattr(found, "experiments", None)
         if experiments is None or threading.current_thread() is not threading.main_thread():
             return
-        experiments.discard(self.name)
+        experiments.pop(self.name, None)
         if not experiments:
             signal.signal(signal.SIGINT, found.previous)
 

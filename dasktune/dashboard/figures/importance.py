@@ -138,7 +138,7 @@ def importance_spec(
                 f"at least {FEWEST} are needed"
             )
         return empty_spec(title, why, height)
-    title = f"{title}: {method}, {count} trials at iteration {at}"
+    title = f"{title}\n{method}, {count} trials at iteration {at}"
     return static_spec(partial(_draw, title, shares[:_MOST][::-1], height))
 
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 from bokeh.models import LinearColorMapper
-from numpy.typing import NDArray
 
 from dasktune.dashboard.figures import theme
 from dasktune.dashboard.figures.figure_spec import FigureSpec, empty_spec
+from dasktune.dashboard.figures.inline_array import InlineArray
 from dasktune.dashboard.labels import config_label, label
 from dasktune.dashboard.model.density import Density, robust_range
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
@@ -231,8 +231,8 @@ def _draw_lines(made: theme.Figure, spec: FigureSpec, place: int, group: _LineGr
     made.add_tools(theme.hover(tips, [line], line_policy="nearest"))
 
 
-def _thinned(trial: TrialProjection) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return at most `_POINTS` points to draw; float32 is precise enough for a screen."""
+def _thinned(trial: TrialProjection) -> tuple[InlineArray, InlineArray]:
+    """Return at most `_POINTS` points to draw."""
     xs, ys = trial.curves[0].iterations, trial.curves[0].values
     step = -(-len(xs) // _POINTS) or 1
     keep = np.arange(len(xs))[::-step][::-1]
@@ -240,11 +240,8 @@ def _thinned(trial: TrialProjection) -> tuple[NDArray[np.float32], NDArray[np.fl
     # A clone continues from another trial's checkpoint: no line leads there.
     gaps = np.unique(np.searchsorted(xs, trial.jumps, side="right"))
     gaps = gaps[(gaps > 0) & (gaps < len(xs))]
-    with np.errstate(over="ignore"):
-        return (
-            np.insert(xs.astype(np.float32), gaps, np.nan),
-            np.insert(ys.astype(np.float32), gaps, np.nan),
-        )
+    drawn = [np.insert(one.astype(np.float64), gaps, np.nan) for one in (xs, ys)]
+    return InlineArray.of(drawn[0]), InlineArray.of(drawn[1])
 
 
 def _shadow(density: Density) -> dict[str, Any]:

@@ -88,7 +88,7 @@ INK: Final = "#24292F"
 _FAINT: Final = "#57606A"
 _GRID: Final = "#EAEEF2"
 #: What most empty figures say: what is awaited. It is true of an ended experiment as well.
-AWAITS_RESULT: Final = "appears with the first result of a trial"
+AWAITS_RESULT: Final = "no trial has reported a result"
 
 FONT: Final = "Inter, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
@@ -245,7 +245,7 @@ def empty_figure(title: str, why: str = AWAITS_RESULT, height: int = 340) -> Fig
     ----------
     title : str
         The title of the figure.
-    why : str, default="appears with the first result of a trial"
+    why : str, default="no trial has reported a result"
         The reason; user text in it must be a label.
     height : int, default=340
         Height in pixels.

@@ -113,7 +113,8 @@ def header_html(
     goes_on = all(going for begin, _, _, going in _STATES if state.startswith(begin))
     cards = "".join(
         _CARD.format(title=escape(title), value=escape(value), note=note)
-        for title, value, note in _cards(projection, goes_on)
+        # While the journal is read, its rate tells nothing about the time that is left.
+        for title, value, note in _cards(projection, goes_on, state.startswith("reading"))
     )
     return (
         f'<div style="font-family:{escape(FONT)};color:{INK}">'
@@ -211,7 +212,9 @@ def _count_text(word: str, count: int, goes_on: bool) -> str:
     return _live_or_lost(f"{count:,} running", was) if goes_on else was
 
 
-def _cards(projection: ExperimentProjection, goes_on: bool) -> Iterator[tuple[str, str, str]]:
+def _cards(
+    projection: ExperimentProjection, goes_on: bool, is_reading: bool
+) -> Iterator[tuple[str, str, str]]:
     """Yield title, value and note of each card; the note is HTML."""
     for goal, improvements in enumerate(projection.improvements_of):
         if improvements:
@@ -219,7 +222,7 @@ def _cards(projection: ExperimentProjection, goes_on: bool) -> Iterator[tuple[st
             trial = escape(label(projection.trials[place].trial_id))
             yield f"best {label(projection.metrics[goal])}", value_label(value), trial
     total = projection.total or len(projection.trials)
-    left = projection.remaining if goes_on else None
+    left = projection.remaining if goes_on and not is_reading else None
     note = "" if left is None else _live_or_lost(f"about {format_duration(left)} left", "")
     done = f"{projection.num_finished:,} of {total:,}" if total else "0"
     yield "trials done", done, note

@@ -158,8 +158,8 @@ class RenderedFigure:
     """One version of a figure, or of another tree of models; no viewer shows these models.
 
     It does not change after its construction, apart from two caches: `_spare` and
-    `_compared_with`. A render thread fills both before it shares the object; later the loop alone
-    uses them.
+    `_compared_with`. A render thread fills both before it shares the object. Later the loop alone
+    uses them, but that a render thread stores models for a viewer that waits for them.
 
     Parameters
     ----------
@@ -206,6 +206,11 @@ class RenderedFigure:
     def build_spare(self) -> None:
         """Build models in advance, so that the next viewer does not wait for them."""
         self._spare = None if self.spec is None else self.spec.build()
+
+    @property
+    def has_spare(self) -> bool:
+        """Whether there are models that a viewer may take, or none can be built in advance."""
+        return self._spare is not None or self.spec is None
 
     def take_models(self) -> AnyModel:
         """Return new models for one viewer; only figures with a spec can build them."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import shlex
+import time
 from functools import partial
+from threading import Lock
 from typing import Final
 
 from dasktune.dashboard.model.load import empty_projection
 from dasktune.dashboard.server.feed import JournalFeed
+from dasktune.dashboard.server.listing.directory_scan import DirectoryScan
 from dasktune.dashboard.server.listing.experiment_summaries import ExperimentSummaries, ExperimentSummary
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.errors import StorageError, TuneError
@@ -18,26 +21,42 @@ from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_follower import JournalFollower
 from dasktune.storage.leader.leader_lock import leader_status
+from dasktune.text.formatting import format_duration
 from dasktune.trial.metrics import Mode
 
 __all__ = ["ExperimentFolder", "ExperimentSource", "SingleExperiment"]
 
 logger = logging.getLogger(__name__)
 
-#: Maximum number of experiments in the list. If there are more, the last ones by name are listed.
-_MOST: Final = 500
 #: Maximum number of views by another metric.
 _MOST_BY_METRIC: Final = 8
-#: Maximum number of other entries in the list.
-_MOST_BROKEN: Final = 20
+#: Seconds for which one call of `refresh` looks for experiments.
+_SCAN_SECONDS: Final = 0.25
+#: Minimum age in seconds that the note about the list mentions, and its steps.
+_OLD: Final = 10.0
 
 
 class ExperimentSource:
-    """Finds experiments by their names; a single experiment has the name ``""``."""
+    """Finds experiments by their names; a single experiment has the name ``""``.
+
+    `find`, `find_by_metric` and `refresh` may wait for a storage, so the server's loop calls them
+    in threads: `refresh` in one, and one of the others in another. The loop calls all other
+    methods.
+    """
+
+    def known(self, name: str) -> LiveExperiment | None:
+        """Return the experiment with a name if it was found before; it reads nothing.
+
+        Parameters
+        ----------
+        name : str
+            The experiment.
+        """
+        raise NotImplementedError
 
     def find(self, name: str) -> LiveExperiment | None:
         """Return the experiment with a name; None if there is none."""
-        raise NotImplementedError
+        return self.known(name)
 
     def find_by_metric(self, name: str, metric: str, mode: Mode) -> LiveExperiment | None:
         """Return an experiment with another metric as its goal; None if it cannot be shown.
@@ -77,11 +96,13 @@ class ExperimentSource:
         return []
 
     def refresh(self) -> bool:
-        """Read for the summaries for a while; return whether there is more to read at once.
-
-        It may take long. One thread calls it at a time.
-        """
+        """Read for the summaries for a while; return whether there is more to read at once."""
         return False
+
+    @property
+    def list_note(self) -> str:
+        """How old the list of experiments is, or why it cannot be read; empty if it is recent."""
+        return ""
 
 
 class SingleExperiment(ExperimentSource):
@@ -96,7 +117,7 @@ class SingleExperiment(ExperimentSource):
     def __init__(self, live: LiveExperiment) -> None:
         self._live = live
 
-    def find(self, name: str) -> LiveExperiment | None:
+    def known(self, name: str) -> LiveExperiment | None:
         """Return the single experiment, for any name."""
         return self._live
 
@@ -121,26 +142,65 @@ class ExperimentFolder(ExperimentSource):
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
+        #: Held while the two dicts below are changed or copied, never while the storage is read.
+        self._lock = Lock()
         self._lives: dict[str, LiveExperiment] = {}
         #: Views by another metric, by name, metric and mode; the last requested one is last.
         self._by_metric: dict[tuple[str, str, Mode], LiveExperiment] = {}
-        self._summaries = ExperimentSummaries(storage)
+        self._summaries, self._scan = ExperimentSummaries(storage), DirectoryScan(storage)
         with reading(SPEC_FILE, storage):
             self._is_one = storage.exists(SPEC_FILE)
         if self._is_one:
             self._lives[""] = _live(storage)
-        elif not self._entries()[0]:
-            raise StorageError(f"no experiment is stored at {storage}, nor directly below it")
+        else:
+            self._check_directory()
+
+    def _check_directory(self) -> None:
+        """Raise a StorageError unless the directory contains an experiment."""
+        while self._scan.scan_some(time.monotonic()) and not self._scan.experiments:
+            pass
+        if self._scan.error:
+            raise StorageError(self._scan.error)
+        if not self._scan.experiments:
+            raise StorageError(f"no experiment is stored at {self._storage}, nor directly below it")
+
+    def known(self, name: str) -> LiveExperiment | None:
+        """Return the experiment with a name if it was found before."""
+        return self._lives.get("" if self._is_one else name)
 
     def find(self, name: str) -> LiveExperiment | None:
-        """Return the experiment with a name; None if there is none, or it cannot be read."""
-        name = "" if self._is_one else name
-        if name not in self._lives and name in self._entries()[0]:
-            try:
-                self._lives[name] = _live(self._storage.child(name))
-            except TuneError as error:
-                logger.info("the dashboard cannot show %r: %s", name, error)
-        return self._lives.get(name)
+        """Return the experiment with a name; None if there is none, or it cannot be read.
+
+        Raises
+        ------
+        StorageError
+            If the directory cannot be read.
+        """
+        live = self.known(name)
+        if live is not None or not self._is_listed(name):
+            return live
+        try:
+            live = _live(self._storage.child(name))
+        except TuneError as error:
+            logger.info("the dashboard cannot show %r: %s", name, error)
+            return None
+        with self._lock:
+            # All viewers share the first one.
+            return self._lives.setdefault(name, live)
+
+    def _is_listed(self, name: str) -> bool:
+        """Whether the directory has an experiment with this name, which any browser may send."""
+        if not name or self._is_one:
+            return False
+        if name in self._scan.experiments:
+            return True
+        with reading("its directories", self._storage):
+            names = self._storage.names()
+        try:
+            return name in names and self._storage.child(name).exists(SPEC_FILE)
+        except (OSError, TuneError) as error:
+            logger.info("the dashboard cannot show %r: %s", name, error)
+            return False
 
     def find_by_metric(self, name: str, metric: str, mode: Mode) -> LiveExperiment | None:
         """Return an experiment with another metric as its goal; None if it cannot be shown.
@@ -160,23 +220,31 @@ class ExperimentFolder(ExperimentSource):
         if self.find(name) is None:
             return None
         key = "" if self._is_one else name, metric, mode
-        live = self._by_metric.pop(key, None)
-        if live is None:
-            idle = [one for one, other in self._by_metric.items() if not other.viewers]
-            for one in idle[: max(0, len(self._by_metric) + 1 - _MOST_BY_METRIC)]:
-                forecast = self._by_metric.pop(one).forecast
-                if forecast is not None:
-                    forecast.stop()
-            if len(self._by_metric) >= _MOST_BY_METRIC:
+        with self._lock:
+            live = self._by_metric.pop(key, None)
+            if live is not None:
+                self._by_metric[key] = live
+                return live
+            if not self._has_room():
                 return None
-            storage = self._storage if self._is_one else self._storage.child(name)
-            try:
-                live = _live(storage, metric, mode)
-            except TuneError as error:
-                logger.info("the dashboard cannot show %r of %r: %s", metric, name, error)
-                return None
-        self._by_metric[key] = live
+        storage = self._storage if self._is_one else self._storage.child(name)
+        try:
+            live = _live(storage, metric, mode)
+        except TuneError as error:
+            logger.info("the dashboard cannot show %r of %r: %s", metric, name, error)
+            return None
+        with self._lock:
+            self._by_metric[key] = live
         return live
+
+    def _has_room(self) -> bool:
+        """Drop views by other metrics that have no viewer if there are many; return if one fits."""
+        idle = [one for one, other in self._by_metric.items() if not other.viewers]
+        for one in idle[: max(0, len(self._by_metric) + 1 - _MOST_BY_METRIC)]:
+            forecast = self._by_metric.pop(one).forecast
+            if forecast is not None:
+                forecast.stop()
+        return len(self._by_metric) < _MOST_BY_METRIC
 
     @property
     def offers_metrics(self) -> bool:
@@ -198,31 +266,26 @@ class ExperimentFolder(ExperimentSource):
         return self._summaries.rows
 
     def refresh(self) -> bool:
-        """Look for experiments, and read their journals for a quarter of a second."""
-        return False if self._is_one else self._summaries.refresh(*self._entries())
+        """Look for experiments, then read journals, each for a quarter of a second."""
+        if self._is_one:
+            return False
+        scan = self._scan
+        more = scan.scan_some(time.monotonic() + _SCAN_SECONDS)
+        return self._summaries.refresh(scan.experiments, scan.broken) or more
+
+    @property
+    def list_note(self) -> str:
+        """How old the list of experiments is, or why it cannot be read; empty if it is recent."""
+        error, read_at = self._scan.error, self._scan.read_at
+        age = 0.0 if read_at is None else time.monotonic() - read_at
+        # In steps: each other text is sent to all viewers.
+        shown = f"as of {format_duration(age // _OLD * _OLD)} ago" if age >= _OLD else ""
+        return f"cannot be read again: {error}; shown {shown or 'as it was'}" if error else shown
 
     def opened(self) -> list[LiveExperiment]:
         """Return the experiments that a viewer has opened."""
-        return [*self._lives.values(), *self._by_metric.values()]
-
-    def _entries(self) -> tuple[list[str], dict[str, str]]:
-        """Return the names of experiments, newest first, and why other entries cannot be read.
-
-        Other users may be able to create names here. One that is a link or a pipe, or that no
-        experiment can have, must not hide the experiments.
-        """
-        readable: list[str] = []
-        broken: dict[str, str] = {}
-        with reading("its directories", self._storage):
-            names = self._storage.names()
-        for name in names:
-            try:
-                if self._storage.child(name).exists(SPEC_FILE):
-                    readable.append(name)
-            except (OSError, TuneError) as error:
-                if len(broken) < _MOST_BROKEN:
-                    broken[name] = str(error)
-        return readable[-_MOST:][::-1], broken
+        with self._lock:
+            return [*self._lives.values(), *self._by_metric.values()]
 
 
 def _live(storage: Storage, metric: str | None = None, mode: Mode | None = None) -> LiveExperiment:

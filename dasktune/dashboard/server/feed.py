@@ -68,8 +68,9 @@ class JournalFeed:
     ) -> None:
         self._follower, self._read_leader, self._clock = follower, read_leader, clock
         #: When the last record came, or the reader first reached the end of the journal; whether
-        #: records have come since; and when the leader lock was read last.
+        #: records have come since; whether there are any; and when the leader lock was read last.
         self._last_news, self._has_news, self._leader_read = -inf, False, -inf
+        self._has_records = False
         self._leader = LeaderStatus("none")
         self.state = ""
 
@@ -101,6 +102,7 @@ class JournalFeed:
             self.state = f"the journal cannot be read: {error}"
             return
         now = self._clock()
+        self._has_records |= count > 0
         if count or self._last_news == -inf:
             # Records that existed at the first poll may be old, so they are no sign of life.
             self._has_news, self._last_news = self._last_news != -inf, now
@@ -124,7 +126,9 @@ class JournalFeed:
         if self._leader.word == "lost":
             age = self._leader.age_s
             return "driver is lost" + (f", last sign of life {_coarse(age)} ago" if age else "")
-        return silent or ("driver is running" if self._has_news else _NO_RECORDS)
+        if self._has_news:
+            return silent or "driver is running"
+        return silent or ("no new records" if self._has_records else _NO_RECORDS)
 
 
 class DriverFeed(JournalFeed):

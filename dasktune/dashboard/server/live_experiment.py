@@ -6,6 +6,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from math import inf
 from threading import Lock, Thread
@@ -19,6 +20,7 @@ from dasktune.dashboard.server.background.importance_ranking import ImportanceRa
 from dasktune.dashboard.server.cpu_budget import CpuBudget
 from dasktune.dashboard.server.diff import RenderedFigure
 from dasktune.dashboard.server.feed import DriverFeed, Feed
+from dasktune.dashboard.server.repeated_errors import RepeatedErrors
 from dasktune.placement import ClusterShares
 from dasktune.storage.fs.storage import Storage
 
@@ -33,6 +35,9 @@ _POLL_SECONDS: Final = 0.05
 #: Maximum share of a processor for rendering one figure; a page has up to four figures. Only
 #: processor time counts: a thread that waits takes nothing from others.
 _SHARE: Final = 0.02
+#: The same for a figure that a thread makes, because it depends on all trials. A page has four of
+#: them, so together they take 3 % at most.
+_SLOW_SHARE: Final = 0.0075
 #: Minimum delay, in seconds, that the status text mentions.
 _LATE: Final = 5.0
 #: Seconds until a figure that could not be rendered is tried again.
@@ -128,6 +133,7 @@ class LiveExperiment:
         self._is_making = False
         #: By the name of a figure that could not be rendered the last time: when to try again.
         self._retry_at: dict[str, float] = {}
+        self._errors = RepeatedErrors(logger)
         #: Seconds between the last applied record and now, where that is known.
         self._delay = 0.0
         #: Number of viewers. Only the server's loop changes it.
@@ -158,10 +164,6 @@ class LiveExperiment:
     def needs_polling(self) -> bool:
         """Whether to poll: it has viewers, its feed is always followed, or records are unread."""
         return self.viewers > 0 or self._feed.always_follow or not self.has_caught_up
-
-    @property
-    def _share(self) -> float:
-        return _SHARE * self.cpu_budget.figure_share
 
     @property
     def is_in_driver(self) -> bool:
@@ -198,6 +200,11 @@ class LiveExperiment:
                 self._delay = (self._feed.now or -inf) - self.projection.now
                 return True
             self._delay = 0.0
+            if not self.has_caught_up:
+                # The figures of a part of the journal are out of date, however dear they were.
+                self._rendered = OrderedDict(
+                    (name, (rendered, key, -inf)) for name, (rendered, key, _) in self._rendered.items()
+                )
             self._records, self.has_caught_up = None, True
             if self._feed.now is not None:
                 self.projection.advance_time(self._feed.now)
@@ -249,13 +256,16 @@ class LiveExperiment:
         rendered = known[0].updated(made) if known and isinstance(made, FigureSpec) else None
         rendered = rendered or RenderedFigure(made)
         spent = self._used() - before
-        self._rendered[name] = rendered, key, self._clock() + spent / self._share
+        share = _SHARE * self.cpu_budget.figure_share
+        self._rendered[name] = rendered, key, self._clock() + spent / share
         self._rendered.move_to_end(name)
         if len(self._rendered) > _MOST_RENDERED:
             self._rendered.popitem(last=False)
         return rendered
 
-    def render_in_thread(self, name: str, make: Callable[[], FigureSpec]) -> RenderedFigure | None:
+    def render_in_thread(
+        self, name: str, make: Callable[[], FigureSpec], *, needs_models: bool = False
+    ) -> RenderedFigure | None:
         """Return the last rendered figure; start a thread for a new one if it is time.
 
         There is one render thread at a time: several would share the interpreter, and the first
@@ -272,20 +282,26 @@ class LiveExperiment:
         make : callable
             Returns its spec. The thread calls it while it holds `lock`, then builds the models
             from the spec without the lock.
+        needs_models : bool, default=False
+            Whether the viewer has no models of the figure yet, so that it waits for a version with
+            models that it may take.
 
         Returns
         -------
         RenderedFigure or None
-            None before the first one is ready.
+            None before it is ready.
         """
         known = self._rendered.get(name)
         is_new = known is not None and (known[1] == self.state_key or self._clock() < known[2])
+        lacks_models = needs_models and known is not None and not known[0].has_spare
         # A viewer that waits for its first figure calls ten times a second.
         must_wait = self._is_making or self._clock() < self._retry_at.get(name, -inf)
-        if not is_new and not must_wait:
+        if (lacks_models or not is_new) and not must_wait:
             self._is_making = True
-            Thread(target=self._make, args=(name, make), daemon=True).start()
-        return None if known is None else known[0]
+            # A known version is shown first, even if it is not the newest one any more.
+            task = self._build_spare if lacks_models else self._make
+            Thread(target=self._run_task, args=(name, partial(task, name, make)), daemon=True).start()
+        return None if known is None or lacks_models else known[0]
 
     def has_failed(self, name: str) -> bool:
         """Return whether a thread could not render a figure at the last attempt.
@@ -299,34 +315,54 @@ class LiveExperiment:
         """
         return name in self._retry_at
 
-    def _make(self, name: str, make: Callable[[], FigureSpec]) -> None:
-        before, rendered, stage = self._used(), None, None
+    def _run_task(self, name: str, task: Callable[[], tuple[RenderedFigure, object]]) -> None:
+        """Render a figure in a thread, and store it with the key of the state that it shows."""
+        before, made = self._used(), None
+        failure = f"a figure of the dashboard could not be rendered: {name!r}"
         try:
             with self.cpu_budget.measured():
-                with self.lock:
-                    known = self._rendered.get(name)
-                    stage, spec = self.state_key, make()
-                # Without the lock: a spec holds copies, and the models and values of a rendered
-                # figure do not change once it is stored, so `known` may be read here.
-                made = RenderedFigure(spec)
-                if known is not None:
-                    made.changes_from(known[0])
-                made.build_spare()
-            rendered = made
-        except Exception:
+                made = task()
+        except Exception as error:
             # Viewers keep the last rendered figure.
-            logger.exception("a figure of the dashboard could not be rendered")
+            self._errors.failed(failure, error)
+        else:
+            self._errors.succeeded(failure)
         spent = self._used() - before
         # A viewer requests the figures of its page while it holds the lock, so it finds either this
         # figure, or that no other thread may start: the next thread makes its topmost figure.
         with self.lock:
             self._is_making = False
-            if rendered is None:
+            if made is None:
                 self._retry_at[name] = self._clock() + _RETRY_SECONDS
                 return
             self._retry_at.pop(name, None)
-            self._rendered[name] = rendered, stage, self._clock() + spent / self._share
+            share = _SLOW_SHARE * self.cpu_budget.figure_share
+            due, known = self._clock() + spent / share, self._rendered.get(name)
+            if known is not None and known[0] is made[0]:
+                due = max(due, known[2])  # it is the last version, whose models were built again
+            self._rendered[name] = *made, due
             self._rendered.move_to_end(name)
+
+    def _make(self, name: str, make: Callable[[], FigureSpec]) -> tuple[RenderedFigure, object]:
+        with self.lock:
+            known = self._rendered.get(name)
+            key, spec = self.state_key, make()
+        # Without the lock: a spec holds copies, and the models and values of a rendered figure do
+        # not change once it is stored, so `known` may be read here.
+        made = RenderedFigure(spec)
+        if known is None or made.changes_from(known[0]) is None:
+            # Viewers that have models apply the changes. The others take models.
+            made.build_spare()
+        return made, key
+
+    def _build_spare(self, name: str, make: Callable[[], FigureSpec]) -> tuple[RenderedFigure, object]:
+        """Build models of the last rendered figure for a viewer that has none."""
+        with self.lock:
+            rendered, key, _ = self._rendered[name]
+        # The loop takes a spare only while it holds the lock, and asks for one only if there is
+        # none; a second spare would replace the first, which no viewer has.
+        rendered.build_spare()
+        return rendered, key
 
     def cached(self, name: str, make: Callable[[], T]) -> T:
         """Return a value that is the same for all viewers, computed once per state.

@@ -25,6 +25,7 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from bokeh.resources import Resources
 from bokeh.server.tornado import BokehTornado
 from bokeh.server.util import create_hosts_allowlist, match_host
 from bokeh.util.token import get_session_id, get_token_payload
@@ -44,6 +45,10 @@ CONTENT_SECURITY_POLICY: Final = (
     "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
     "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'self'"
 )
+
+#: The scripts of Bokeh that the pages need. By default each page would also load MathJax, which is
+#: as large as these together, and WebGL.
+_SCRIPTS: Final = ("bokeh", "bokeh-widgets", "bokeh-tables")
 
 #: The only path that needs no token: Bokeh's icon, for each browser tab.
 _ICON: Final = "/favicon.ico"
@@ -309,6 +314,10 @@ class GuardedApplication(BokehTornado):  # type: ignore[misc]
             include_cookies=[],
             **options,
         )
+
+    def resources(self, absolute_url: str | bool | None = None) -> Resources:
+        """Return where a page loads Bokeh's scripts from, and which ones."""
+        return super().resources(absolute_url).clone(components=list(_SCRIPTS))
 
     def find_handler(self, request: HTTPServerRequest, **kwargs: Any) -> Any:
         """Return the handler of a request; tornado calls this for each request."""

@@ -32,9 +32,10 @@ from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.dashboard.server.pages import Page, PageSection, experiment_pages, trial_section
 from dasktune.dashboard.server.parts.log_view import LogView
 from dasktune.dashboard.server.parts.trial_brush import TrialBrush
+from dasktune.dashboard.server.repeated_errors import RepeatedErrors
 from dasktune.dashboard.server.trial_picking import report_clicks
 
-__all__ = ["PLACEHOLDER", "Panel", "Viewer"]
+__all__ = ["PLACEHOLDER", "STALE_NOTE", "Panel", "Viewer"]
 
 logger = logging.getLogger(__name__)
 
@@ -104,11 +105,21 @@ _SHOW_LOST = 'header.css_classes = ["dt-lost"]'
 #: Seconds for which the last update waits for a reader or a render thread.
 _FINAL_LOCK_SECONDS = 0.3
 
+#: What the log says of an update that has failed.
+_NO_UPDATE = "a page of the dashboard could not be updated"
+
 #: The note in place of a figure that could not be drawn.
 _FAILED = "This figure could not be drawn. The log of this server has the reason."
 
-#: Name of the note that is shown until a figure is made.
+#: The note below a figure that could not be updated.
+_STALE = (
+    "This figure could not be updated, and shows an earlier state. The log of this server has the reason."
+)
+
+#: Names of the note that is shown until a figure is made, and of the one that it could not be
+#: updated.
 PLACEHOLDER = "coming"
+STALE_NOTE = "stale"
 
 
 class Panel:
@@ -163,8 +174,9 @@ class Panel:
             self.card.visible = not self.card.visible
         if not self.card.visible:
             return False
-        rendered = self._render(live)
-        return self._show(live, rendered)
+        is_new = self._show(live, self._render(live))
+        self._set_failed(self.section.is_slow and live.has_failed(self.section.name))
+        return is_new
 
     def show_end(self, live: LiveExperiment) -> bool:
         """Show the experiment's last state at once, a slow figure as well.
@@ -180,7 +192,9 @@ class Panel:
             return False
         self.card.visible = True
         if self._rendered is not None:
-            return self._show(live, live.render(self.section.name, self.section.make, at_once=True))
+            is_new = self._show(live, live.render(self.section.name, self.section.make, at_once=True))
+            self._set_failed(False)
+            return is_new
         # There is no later version to compare it with, so its models are built once, not twice.
         made = self.section.make()
         root = made.build() if isinstance(made, FigureSpec) else made
@@ -194,8 +208,18 @@ class Panel:
         self._set_note("The server ended before this figure was drawn.")
 
     def mark_failed(self) -> None:
-        """Say that the figure could not be drawn, if it was never drawn."""
-        self._set_note(_FAILED)
+        """Say that the figure could not be drawn, or not be updated, until it is updated again."""
+        self._set_failed(True)
+
+    def _set_failed(self, has_failed: bool) -> None:
+        """Show or remove the note that the figure could not be updated."""
+        shown = [one for one in self.card.children if one.name != STALE_NOTE]
+        if has_failed and shown[0].name == PLACEHOLDER:
+            shown[0].text = _FAILED
+        elif has_failed:
+            shown.append(Paragraph(text=_STALE, disable_math=True, name=STALE_NOTE))
+        if len(shown) != len(self.card.children):
+            self.card.children = shown
 
     def _set_note(self, text: str) -> None:
         note = self.card.children[0]
@@ -227,12 +251,11 @@ class Panel:
     def _render(self, live: LiveExperiment) -> RenderedFigure | None:
         if not self.section.is_slow:
             return live.render(self.section.name, self.section.make)
-        rendered = live.render_in_thread(self.section.name, self.section.make)
+        rendered = live.render_in_thread(
+            self.section.name, self.section.make, needs_models=self._rendered is None
+        )
         # A figure that has failed is tried again, but nothing waits for it.
-        has_failed = rendered is None and live.has_failed(self.section.name)
-        self.is_waiting = rendered is None and not has_failed
-        if has_failed:
-            self.mark_failed()
+        self.is_waiting = rendered is None and not live.has_failed(self.section.name)
         return rendered
 
     def _replace(self, live: LiveExperiment, rendered: RenderedFigure) -> None:
@@ -267,6 +290,9 @@ class Viewer:
         The choice of another metric; without it the pages show the goal.
     has_list : bool, default=False
         Whether to link to the list of experiments.
+    draws_later : bool, default=False
+        Whether to draw the first figures once the browser has been sent the page: it loads Bokeh's
+        scripts meanwhile.
     """
 
     def __init__(
@@ -277,6 +303,7 @@ class Viewer:
         metric_select: MetricSelect | None = None,
         *,
         has_list: bool = False,
+        draws_later: bool = False,
     ) -> None:
         self.live, self.lives, self.document = live, (live,), document
         self._header = Div(
@@ -284,6 +311,7 @@ class Viewer:
         )
         self._heartbeat: Any = Div(visible=False, name="pulse")
         self._last_heartbeat = time.monotonic()
+        self._errors = RepeatedErrors(logger)
         self._pages: list[Page] = []
         self._panels: list[list[Panel]] = []
         self._detail: Panel | None = None
@@ -300,19 +328,27 @@ class Viewer:
         self._metric_select = metric_select
         #: What is of no use once the server has ended.
         self._served: list[Any] = []
+        self._top = self._new_top(commander, has_list)
+        self._page = column(*self._top, sizing_mode="stretch_width")
+        self._attach(document)
+        if draws_later:
+            document.add_next_tick_callback(self.update)
+        else:
+            self.update()
+
+    def _new_top(self, commander: Callable[[], Commander | None] | None, has_list: bool) -> list[Any]:
+        """Return the models above the pages."""
         if commander is not None:
-            self._served.append(ControlBar(commander, document, lambda: self._selected).root)
-        if metric_select is not None:
-            self._served.append(metric_select.root)
-        self._top: list[Any] = [self._header, *self._served, self._heartbeat]
+            self._served.append(ControlBar(commander, self.document, lambda: self._selected).root)
+        if self._metric_select is not None:
+            self._served.append(self._metric_select.root)
+        top: list[Any] = [self._header, *self._served, self._heartbeat]
         self._served.append(self._log.rank_select)
         if has_list:
             link = f'<a style="color:{colour("link")}" href="?">all experiments</a>'
             self._served.append(Div(text=link, name="back"))
-            self._top.insert(0, self._served[-1])
-        self._page = column(*self._top, sizing_mode="stretch_width")
-        self._attach(document)
-        self.update()
+            top.insert(0, self._served[-1])
+        return top
 
     def _attach(self, document: Document) -> None:
         """Add the page to the document, with its scripts and the regular updates."""
@@ -366,9 +402,11 @@ class Viewer:
         try:
             self.document.hold("collect")
             self._update()
-        except Exception:
+        except Exception as error:
             # Keep the session open: the next update may succeed.
-            logger.exception("a page of the dashboard could not be updated")
+            self._errors.failed(_NO_UPDATE, error)
+        else:
+            self._errors.succeeded(_NO_UPDATE)
         finally:
             self.document.unhold()
             self.live.lock.release()
@@ -485,13 +523,15 @@ class Viewer:
         # First the sections that show nothing yet, from the top of the page.
         panels = sorted(self._panels[self._tabs.active], key=lambda panel: panel.is_drawn)
         for panel in panels:
+            failure = f"the section {panel.section.name!r} of a page could not be updated"
             try:
                 is_new = panel.update(live)
-            except Exception:
+            except Exception as error:
                 # The other sections, and the trial's output, must not become stale with it.
-                logger.exception("the section %r of a page could not be updated", panel.section.name)
+                self._errors.failed(failure, error)
                 panel.mark_failed()
                 continue
+            self._errors.succeeded(failure)
             self.needs_update |= panel.is_waiting
             if is_new and panel.section.name == "trials":
                 self._listen(panel)

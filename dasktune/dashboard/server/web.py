@@ -11,11 +11,14 @@ import errno
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from bokeh.application import Application
+from bokeh.application.application import SessionContext
 from bokeh.application.handlers.function import FunctionHandler
 from bokeh.document import Document
 from bokeh.models import CustomJS, Div
@@ -33,6 +36,7 @@ from dasktune.dashboard.server.listing.comparison_viewer import MOST_COMPARED, C
 from dasktune.dashboard.server.listing.list_viewer import ListViewer
 from dasktune.dashboard.server.listing.metric_select import MAX_NAME, MetricSelect
 from dasktune.dashboard.server.live_experiment import LiveExperiment
+from dasktune.dashboard.server.repeated_errors import RepeatedErrors
 from dasktune.dashboard.server.request_gate import GuardedApplication, RequestGate
 from dasktune.dashboard.server.viewer import Viewer
 from dasktune.trial.metrics import Mode
@@ -63,12 +67,19 @@ _TEMPLATE: Final = f"""
 {{% endblock %}}
 """
 
+#: What the log says of failures that the server survives.
+_NO_UPDATE: Final = "the dashboard could not update its pages"
+_NO_LIST: Final = "the dashboard could not read the list of experiments"
+_NO_FIND: Final = "the dashboard could not look for an experiment"
+
 _BUSY: Final = "The dashboard has too many viewers. Close some, and reload this page in 15 seconds."
 
 #: Seconds between two polls.
 _PERIOD: Final = 0.5
-#: Maximum share of the time in which the list of experiments is read once it is complete.
+#: Maximum share of the time in which the list of experiments is read once it is complete, and the
+#: longest pause in seconds: a storage that takes long to answer takes no processor time.
 _LIST_SHARE: Final = 0.03
+_LIST_PAUSE: Final = 15.0
 #: Seconds between two attempts to update viewers that could not be updated.
 _RETRY_SECONDS: Final = 0.1
 #: Maximum seconds to wait for the thread to start.
@@ -140,6 +151,71 @@ def _is_connected(document: Document) -> bool:
     return session is not None and session.connection_count > 0
 
 
+class _PreparedHandler(FunctionHandler):  # type: ignore[misc]
+    """Fills the document of a new session after a coroutine that may wait for a storage.
+
+    Parameters
+    ----------
+    prepare : callable
+        The coroutine function, called with the context of the session.
+    fill : callable
+        Called with the document once the coroutine has ended, before anything else runs.
+    """
+
+    def __init__(
+        self, prepare: Callable[[SessionContext], Awaitable[None]], fill: Callable[[Document], None]
+    ) -> None:
+        super().__init__(fill)
+        self._prepare = prepare
+
+    async def on_session_created(self, session_context: SessionContext) -> None:
+        """Prepare the session; Bokeh waits for this, and its loop serves others meanwhile."""
+        await self._prepare(session_context)
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """What the address of a page names."""
+
+    #: The experiments to compare; otherwise the single experiment, and the metric to show.
+    compared: tuple[str, ...]
+    name: str
+    metric: tuple[str, Mode] | None
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Sequence[bytes]], *, offers_metrics: bool) -> _Address:
+        """Return what the arguments of a request name."""
+        names = [one.decode("utf-8", "replace") for one in arguments.get("compare", [])]
+        name = arguments.get("experiment", [b""])[0].decode("utf-8", "replace")
+        metric = _chosen_metric(arguments) if offers_metrics else None
+        return cls(tuple(dict.fromkeys(names[:MOST_COMPARED])), name, metric)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The experiments that a page shows; without any it shows the list."""
+
+    compared: tuple[LiveExperiment, ...] = ()
+    live: LiveExperiment | None = None
+    #: The metric that `live` has as its goal, if it is another one than the experiment's.
+    metric: tuple[str, Mode] | None = None
+
+
+def _find(experiments: ExperimentSource, address: _Address) -> _Found:
+    """Return the experiments of an address; it may wait for the storage."""
+    if address.compared:
+        found = map(experiments.find, address.compared)
+        # Several names may lead to one experiment, whose lock a viewer can take only once.
+        lives = tuple(dict.fromkeys(live for live in found if live is not None))
+        if lives:
+            return _Found(lives)
+    if address.metric is not None:
+        live = experiments.find_by_metric(address.name, *address.metric)
+        if live is not None:
+            return _Found(live=live, metric=address.metric)
+    return _Found(live=experiments.find(address.name))
+
+
 async def _poll_all(lives: set[LiveExperiment]) -> None:
     """Poll experiments until all their records are applied."""
     for live in lives:
@@ -196,6 +272,11 @@ class WebServer:
         self._gate = RequestGate(address, self._origins, guarded=guarded)
         #: The viewers, each with the element by which its browser confirms what it has shown.
         self._viewers: dict[_AnyViewer, Div] = {}
+        #: What the page of each session that is being created shows, by the session's id.
+        self._found: dict[str, _Found] = {}
+        #: Held while a thread looks for experiments: a slow storage gets one such thread.
+        self._finding = asyncio.Lock()
+        self._errors = RepeatedErrors(logger)
         self._loop: Any = None
         self._http: BoundedServer | None = None
         self._closing: asyncio.Event | None = None
@@ -252,7 +333,7 @@ class WebServer:
         bound = self._bind()
         self.port = bound.port
         application = GuardedApplication(
-            {"/": Application(FunctionHandler(self._open))},
+            {"/": Application(_PreparedHandler(self._find, self._open))},
             gate=self._gate,
             accept=self._accept,
             use_index=False,
@@ -313,10 +394,12 @@ class WebServer:
             drawn, before = time.thread_time(), drawn
             try:
                 await self._wait(await self._poll_opened(drawn - before))
-            except Exception:
+            except Exception as error:
                 # Without this task all pages would stay stale, and say nothing.
-                logger.exception("the dashboard could not update its pages")
+                self._errors.failed(_NO_UPDATE, error)
                 await asyncio.sleep(_PERIOD)
+            else:
+                self._errors.succeeded(_NO_UPDATE)
 
     async def _poll_opened(self, drawn: float) -> float:
         """Poll each experiment once; return the seconds until the next poll.
@@ -330,11 +413,14 @@ class WebServer:
         for live in self._experiments.opened():
             if not live.needs_polling:
                 continue
+            failure = f"the dashboard could not poll an experiment: {live.projection.name!r}"
             try:
                 more |= await _run_in_thread(live.poll)
                 self._update_waiting(live)
-            except Exception:
-                logger.exception("the dashboard could not poll an experiment")
+            except Exception as error:
+                self._errors.failed(failure, error)
+            else:
+                self._errors.succeeded(failure)
             if not live.is_in_driver:
                 # Nothing else in this process needs the time. A pause for the figures of one
                 # experiment would keep the journals of all others unread.
@@ -352,13 +438,15 @@ class WebServer:
                 began = time.monotonic()
                 try:
                     more = await _run_in_thread(self._experiments.refresh)
-                except Exception:
-                    logger.exception("the dashboard could not read the list of experiments")
+                except Exception as error:
+                    self._errors.failed(_NO_LIST, error)
                     more = False
+                else:
+                    self._errors.succeeded(_NO_LIST)
                 has_read_all |= not more
                 took = time.monotonic() - began
                 # The first time a viewer waits for it; later it takes a small share of the time.
-                pause = max(_PERIOD, took / _LIST_SHARE - took) if has_read_all else 0.0
+                pause = min(max(_PERIOD, took / _LIST_SHARE - took), _LIST_PAUSE) if has_read_all else 0.0
             await asyncio.sleep(pause)
 
     async def _wait(self, seconds: float) -> None:
@@ -427,32 +515,44 @@ class WebServer:
         viewer.document.add_next_tick_callback(take_step)
         return future
 
+    async def _find(self, context: SessionContext) -> None:
+        """Find what the page of a new session shows, without keeping the loop from other viewers.
+
+        Nothing else runs between the end of this coroutine and `_open`. So no other session can
+        drop a view by another metric before this session counts as its viewer.
+        """
+        experiments = self._experiments
+        address = _Address.of(context.request.arguments, offers_metrics=experiments.offers_metrics)
+        is_plain = not address.compared and address.metric is None
+        live = experiments.known(address.name) if is_plain else None
+        if self._is_busy() or (is_plain and (live is not None or not address.name)):
+            self._found[context.id] = _Found(live=live)
+            return
+        try:
+            async with self._finding:
+                self._found[context.id] = await _run_in_thread(partial(_find, experiments, address))
+        except Exception as error:
+            # The page shows the list, which says why the directory cannot be read.
+            self._errors.failed(_NO_FIND, error)
+        else:
+            self._errors.succeeded(_NO_FIND)
+
     def _open(self, document: Document) -> None:
         """Fill the document of a new session."""
         document.template = _TEMPLATE
+        found = self._found.pop(document.session_context.id, _Found())
         if self._is_busy():
             document.add_root(Div(text=_BUSY, disable_math=True, sizing_mode="stretch_width"))
             return
-        arguments = document.session_context.request.arguments
-        names = [one.decode("utf-8", "replace") for one in arguments.get("compare", [])]
-        if names:
-            found = map(self._experiments.find, dict.fromkeys(names[:MOST_COMPARED]))
-            # Several names may lead to one experiment, whose lock a viewer can take only once.
-            lives = list(dict.fromkeys(live for live in found if live is not None))
-            if lives:
-                self._add_viewer(ComparisonViewer(lives, document))
-                return
-        name = arguments.get("experiment", [b""])[0].decode("utf-8", "replace")
-        chosen = _chosen_metric(arguments) if self._experiments.offers_metrics else None
-        live = None if chosen is None else self._experiments.find_by_metric(name, *chosen)
-        if live is None:
-            chosen, live = None, self._experiments.find(name)
-        if live is not None:
-            select = MetricSelect(chosen) if self._experiments.offers_metrics else None
+        if found.compared:
+            self._add_viewer(ComparisonViewer(found.compared, document))
+        elif found.live is not None:
+            select = MetricSelect(found.metric) if self._experiments.offers_metrics else None
             has_list = self._experiments.has_list
-            self._add_viewer(Viewer(live, document, self._commander, select, has_list=has_list))
-            return
-        self._add_viewer(ListViewer(self._experiments, document))
+            options = {"has_list": has_list, "draws_later": True}
+            self._add_viewer(Viewer(found.live, document, self._commander, select, **options))
+        else:
+            self._add_viewer(ListViewer(self._experiments, document))
 
     def _is_busy(self) -> bool:
         unconnected = sum(not _is_connected(viewer.document) for viewer in self._viewers)

@@ -114,6 +114,10 @@ class TrainerTemplate:
         trainer.neftune_noise_alpha = args.neftune_noise_alpha
         trainer.label_smoother = _label_smoother(args.label_smoothing_factor)
         trainer.create_accelerator_and_postprocess()
+        if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
+            # The trainer has decided this without the hyperparameters and the variables of the
+            # ranks. A model that they shard may be too large for the device of one rank.
+            trainer.place_model_on_device = False
         return trainer
 
     def _values(self, config: Mapping[str, Any], directory: str) -> dict[str, Any]:

@@ -43,6 +43,8 @@ def with_ranks(
     resources_per_rank: Any = None,
     *,
     min_ranks: int | None = None,
+    wait_for_ranks_s: float = 10.0,
+    grow_after_s: float = 60.0,
     per_host: int | None = None,
     reduce: Literal["rank0", "mean"] | Callable[[list[Metrics]], Metrics] = "rank0",
     start_timeout_s: float = 300.0,
@@ -69,6 +71,12 @@ def with_ranks(
     min_ranks : int, optional
         The fewest ranks with which a trial starts if there is no room for all of them, for example
         after the loss of a worker; see the notes. By default a trial waits for room for all.
+    wait_for_ranks_s : float, default=10.0
+        Seconds for which a trial waits for room for all of its ranks, counted from the moment at
+        which there is room for `min_ranks`; at least 0.
+    grow_after_s : float, default=60.0
+        Seconds for which a trial trains with fewer ranks at least, before it starts again with all
+        of them; at least 0.
     per_host : int, optional
         The exact number of ranks on each host, which divides the number of ranks. It must agree
         with a strict strategy: the number of ranks with ``"STRICT_PACK"``, 1 with
@@ -104,12 +112,13 @@ def with_ranks(
 
     Notes
     -----
-    With `min_ranks` a trial waits 10 seconds for room for all of its ranks, counted from the moment
-    at which there is room for the fewest. Then it starts with as many as fit, from its last
-    checkpoint. When it has run for 60 seconds and there is room for all ranks,
-    :func:`should_checkpoint` becomes True, and the trial leaves with its next checkpoint to start
-    again with all of them. None of this is a failure. `get_context().get_world_size()` may thus
-    differ from start to start.
+    With `min_ranks` a trial waits for `wait_for_ranks_s`, because a lost worker is mostly replaced
+    within seconds. Then it starts with as many ranks as fit, from its last checkpoint. When it has
+    run for `grow_after_s` and there is room for all ranks, :func:`should_checkpoint` becomes True,
+    and the trial leaves with its next checkpoint to start again with all of them. None of this is a
+    failure. `get_context().get_world_size()` may thus differ from start to start. Increase both
+    times if a start takes minutes, for example because it loads a large model: each loss of a
+    worker then costs two starts, one with fewer ranks and one with all.
 
     Examples
     --------
@@ -131,6 +140,8 @@ def with_ranks(
     check(per_host is None or _is_count(per_host), "per_host", "an integer of at least 1, or None", per_host)
     is_valid = min_ranks is None or _is_count(min_ranks)
     check(is_valid, "min_ranks", "an integer of at least 1, or None", min_ranks)
+    for name, seconds in (("wait_for_ranks_s", wait_for_ranks_s), ("grow_after_s", grow_after_s)):
+        check(_is_number(seconds) and seconds >= 0, name, "a number of seconds, at least 0", seconds)
     if per_host is not None:
         # A strict strategy may contradict it whatever the number of ranks is.
         HostPlacement([per_rank] * per_host, strategy, per_host)
@@ -139,14 +150,16 @@ def with_ranks(
     _check_seconds("start_timeout_s", start_timeout_s)
     if report_timeout_s is not None:
         _check_seconds("report_timeout_s", report_timeout_s)
-    name: Reduction = "function" if callable(reduce) else reduce
+    reduction: Reduction = "function" if callable(reduce) else reduce
     settings = RankSettings(
-        reduction=name,
+        reduction=reduction,
         start_timeout_s=start_timeout_s,
         report_timeout_s=report_timeout_s,
         env=_checked_env(env or {}),
         preload=_checked_modules(preload),
         min_ranks=min_ranks,
+        wait_for_ranks_s=wait_for_ranks_s,
+        grow_after_s=grow_after_s,
     )
     request = RankRequest(settings=settings, reduce=reduce if callable(reduce) else None)
     resources = _Bundles(ranks, per_rank, strategy, per_host, min_ranks)
@@ -209,9 +222,12 @@ def _bundle(resources: Any) -> dict[str, float]:
     return bundles[0]
 
 
-def _check_seconds(name: str, value: object) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    check(number and isfinite(value) and value > 0, name, "a number of seconds above 0", value)  # type: ignore[arg-type,operator]
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _check_seconds(name: str, value: Any) -> None:
+    check(_is_number(value) and value > 0, name, "a number of seconds above 0", value)
 
 
 def _checked_env(env: Mapping[str, str]) -> dict[str, str]:

@@ -160,6 +160,18 @@ def test_an_end_that_cannot_be_read_ends_neither_the_runner_nor_its_other_driver
         runner.close()
 
 
+def test_a_runner_that_ends_says_that_its_experiments_stay_in_the_queue(queue, drivers, caplog):
+    submit(queue)
+    drivers.code = "input()"  # until the runner closes its input
+    runner = QueueRunner(queue.storage, None)
+    runner.step()
+    runner.close()
+    assert "1 of its experiments save and stay in the queue. Press Ctrl-C to leave at once" in caplog.text
+    caplog.clear()
+    runner.close()
+    assert not caplog.records
+
+
 def test_an_experiment_whose_driver_cannot_be_started_stays_queued(queue, drivers, time, caplog):
     entry_id = submit(queue)
     drivers.error = OSError(errno.EAGAIN, "Resource temporarily unavailable")

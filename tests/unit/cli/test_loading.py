@@ -47,6 +47,14 @@ def test_a_function_of_a_script_is_found_once_and_knows_its_module(script):
     assert load_object(f"{script}:Models.small", "TRAINABLE")({}) == {"loss": 1.0}
 
 
+def test_a_script_that_would_run_an_experiment_while_it_is_imported_is_refused(tmp_path, script):
+    with open(script, "a") as file:
+        file.write('\ntune.Tuner(train, param_space={"x": 1.0}).fit()\n')
+    with pytest.raises(ConfigError, match=r"must be under `if __name__.*cli_script_to_load"):
+        load_object(f"{script}:train", "TRAINABLE")
+    assert "cli_script_to_load" not in sys.modules
+
+
 def test_a_function_of_a_module_is_found_below_the_working_directory(script, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert load_object("cli_script_to_load:train", "TRAINABLE")({"x": 3}) == {"loss": 3}

@@ -69,7 +69,7 @@ def test_an_unknown_name_is_answered_with_the_nearest_ones(written, tmp_path, mo
     written(tmp_path / "dasktune_results" / "digits_asha")
     written(tmp_path / "dasktune_results" / "team" / "Digits-2")
     written(tmp_path / "dasktune_results" / "boosting")
-    for command in ("show", "trials", "best", "errors", "report", "repair"):
+    for command in ("show", "trials", "best", "errors", "report", "repair", "dashboard"):
         code, out, err = dasktune(command, "digits_ash")
         assert (code, out) == (2, "")
         assert "none in ~/dasktune_results is called 'digits_ash'. Did you mean 'digits_asha'" in err
@@ -366,6 +366,29 @@ def test_errors_shows_tracebacks_of_all_or_all_of_one(path, results, dasktune):
     assert dasktune("errors", path, fine)[1] == f"trial {fine} has not failed\n"
     code, _, err = dasktune("errors", path, "absent")
     assert (code, "TRIAL must be one of" in err) == (2, True)
+
+
+def test_a_dashboard_is_served_for_a_name_of_the_results_directory(written, tmp_path, monkeypatch, dasktune):
+    from dasktune.dashboard.server import serve as module
+
+    served = []
+
+    def serve(path, **more):
+        served.append(str(path))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "serve", serve)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "dasktune_results" / "digits")
+    dasktune("dashboard", "digits")
+    dasktune("dashboard", "dasktune_results")
+    dasktune("dashboard", "~/dasktune_results/digits")
+    assert served == [
+        str(tmp_path / "dasktune_results" / "digits"),
+        "dasktune_results",
+        "~/dasktune_results/digits",
+    ]
 
 
 def test_a_dashboard_of_nothing_is_refused(tmp_path, dasktune):

@@ -245,6 +245,26 @@ def test_the_trainer_of_a_trial_follows_its_hyperparameters_and_pushes_nothing()
     assert args.output_dir != trainer.args.output_dir
 
 
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_model_that_the_trial_shards_is_not_moved_to_one_device(sharded: bool):
+    seen = []
+
+    class Watched(Trainer):
+        def create_accelerator_and_postprocess(self) -> None:
+            super().create_accelerator_and_postprocess()
+            # FSDP is on in the ranks only, for example by a variable of their environment.
+            self.is_fsdp_enabled = sharded
+
+        def train(self, resume_from_checkpoint: str | None = None) -> None:
+            seen.append(self.place_model_on_device)
+            super().train(resume_from_checkpoint)
+
+    trainer = make_trainer()
+    trainer.__class__ = Watched
+    run(trainer, {})
+    assert seen == [not sharded]
+
+
 def test_a_function_that_makes_models_gets_the_hyperparameters():
     driver = run(make_trainer(model_init=lambda trial: {"weight": trial and trial["start"]}), {"start": 0.5})
     assert driver.values("objective")[0] == pytest.approx(0.5 * 0.9**4)

@@ -87,10 +87,12 @@ class Trainer:
         self.control = SimpleNamespace(should_save=False, should_evaluate=False)
         self.state = SimpleNamespace(global_step=0)
         self.is_in_train = False
+        self.place_model_on_device = True
         self.create_accelerator_and_postprocess()
 
     def create_accelerator_and_postprocess(self) -> None:
         self.accelerator = object()
+        self.is_fsdp_enabled = self.is_deepspeed_enabled = False
 
     def create_scheduler(self) -> Any:
         rate = self.args.learning_rate

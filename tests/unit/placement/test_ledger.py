@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dasktune.placement import Claim, Ledger, Placement, WorkerCapacity
-from dasktune.trial.resources import STRATEGIES, HostPlacement, PlacementGroupFactory
+from dasktune.trial.resources import STRATEGIES, ElasticPlacement, HostPlacement, PlacementGroupFactory
 
 
 def needs(**amounts: float) -> PlacementGroupFactory:
@@ -649,16 +649,16 @@ def test_a_request_may_fit_in_place_of_a_placement_which_stays_as_it_is() -> Non
     three, four = (HostPlacement([{"GPU": 1}] * number) for number in (3, 4))
     assert not ledger.fits(three, now=0.0)
     for _ in range(2):
-        assert ledger.fits_instead(held, three, now=0.0)
-        assert not ledger.fits_instead(held, four, now=0.0)
+        assert ledger.fits_instead([held], [three], now=0.0)
+        assert not ledger.fits_instead([held], [four], now=0.0)
         assert (ledger.free("a", "GPU"), ledger.free("b", "GPU")) == (0, 1)
     # A worker of the placement is lost, or only out of sight.
     ledger.update({"b": worker("b", resources={"GPU": 1})})
-    assert not ledger.fits_instead(held, three, now=0.0)
+    assert not ledger.fits_instead([held], [three], now=0.0)
     ledger.update({one: worker(one, resources={"GPU": 2}) for one in ("a", "b")})
     assert ledger.free("a", "GPU") == 0
     ledger.remove("a")
-    assert not ledger.fits_instead(held, three, now=0.0)
+    assert not ledger.fits_instead([held], [three], now=0.0)
     ledger.update({one: worker(one, resources={"GPU": 2}) for one in ("a", "b")})
     assert ledger.fits(four, now=0.0)
 
@@ -669,5 +669,28 @@ def test_a_question_about_a_placement_keeps_it_ignored_for_exclusive_requests() 
     held = ledger.place(one, now=0.0)
     assert held is not None
     ledger.ignore_for_exclusive(held)
-    assert ledger.fits_instead(held, one, now=0.0)
+    assert ledger.fits_instead([held], [one], now=0.0)
     assert ledger.fits(one.exclusively(), now=0.0)
+
+
+def test_two_requests_do_not_get_the_same_room_instead_of_what_they_hold() -> None:
+    ledger = ledger_of(worker("a", nthreads=4), worker("b", nthreads=2))
+    four = ElasticPlacement(HostPlacement([{"CPU": 1}] * 4), 2, 4)
+    held = [ledger.place(four.resized(2), now=0.0) for _ in range(2)]
+    assert all(held)
+    before = [(one, ledger.free(one, "CPU"), ledger.is_used(one)) for one in "ab"]
+    assert ledger.fits_instead(held[:1], [four], now=0.0)
+    assert not ledger.fits_instead(held, [four, four], now=0.0)
+    assert ledger.missing_bundles(held, [four, four], now=0.0) == ([0, 2], 0)
+    ledger.update({"a": worker("a", nthreads=1), "b": worker("b", nthreads=0, resources={"CPU": 0})})
+    # There is not even room for the fewest.
+    assert ledger.missing_bundles(held, [four, four], now=0.0) == ([4, 4], 2)
+    ledger.update({one.address: one for one in (worker("a", nthreads=4), worker("b", nthreads=2))})
+    assert [(one, ledger.free(one, "CPU"), ledger.is_used(one)) for one in "ab"] == before
+    ledger.update({one.address: one for one in (worker("a", nthreads=4), worker("b", nthreads=4))})
+    assert ledger.fits_instead(held, [four, four], now=0.0)
+    assert ledger.missing_bundles(held, [four, four], now=0.0) == ([0, 0], 0)
+    # Nothing uses the last worker; another client uses the one before.
+    more = worker("c", nthreads=4, resources={"CPU": 4}, used={"CPU": 4}), worker("d", nthreads=1)
+    ledger.update({**ledger.workers, **{one.address: one for one in more}})
+    assert ledger.missing_bundles(held, [four, four], now=0.0) == ([0, 0], 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dasktune.config import RunConfig, TuneConfig
@@ -62,12 +62,13 @@ class ScriptedExecutor:
         self.closed = False
         self.timeouts: list[float] = []
         self.waiting = 0
+        self.growing: list[str] = []
         self.room_instead = False
 
     def has_resources(self, request: PlacementGroupFactory) -> bool:
         return len(self.runs) < self.places
 
-    def has_room_instead(self, trial_id: str, request: PlacementGroupFactory) -> bool:
+    def has_room_instead(self, requests: Mapping[str, PlacementGroupFactory]) -> bool:
         return self.room_instead
 
     def worker_resources(self) -> dict[str, dict[str, float]]:
@@ -78,6 +79,9 @@ class ScriptedExecutor:
 
     def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
         self.waiting = count
+
+    def note_growing(self, requests: Mapping[str, PlacementGroupFactory]) -> None:
+        self.growing = list(requests)
 
     def can_prefetch(self, request: PlacementGroupFactory) -> bool:
         return len(self.runs) < self.places + self.ahead

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pytest
 
-from dasktune.runner.elastic_ranks import ElasticRanks
+from dasktune.runner.elastic_ranks import ElasticRanks, ElasticTimes
+from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.resources import ElasticPlacement, HostPlacement, PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
@@ -31,8 +33,10 @@ class Room:
         self.asked.append(len(request.bundles))
         return len(request.bundles) <= self.free
 
-    def instead(self, trial_id: str, request: PlacementGroupFactory) -> bool:
-        return self.has(request)
+    def instead(self, requests: Mapping[str, PlacementGroupFactory]) -> bool:
+        wanted = sum(len(request.bundles) for request in requests.values())
+        self.asked.append(wanted)
+        return wanted <= self.free
 
 
 def trial_of(request: PlacementGroupFactory, name: str = "a") -> Trial:
@@ -119,7 +123,7 @@ def test_a_trial_with_fewer_ranks_grows_once_when_its_time_has_come_and_there_is
 
 
 def test_only_a_trial_that_runs_undisturbed_grows() -> None:
-    room = Room(8)
+    room = Room(16)
     chosen = ElasticRanks(room.has, room.instead)
     trials = {name: started(chosen, elastic(2), name) for name in "abcd"}
     trials["a"].status = TrialStatus.SAVING
@@ -170,3 +174,61 @@ def test_a_trial_whose_scheduler_chooses_its_resources_does_not_grow() -> None:
     assert chosen.room_for_all(trials, 60.0) == []
     trials["a"].status = TrialStatus.PENDING
     assert chosen.room_for_all(trials, 70.0) == []
+
+
+def test_a_trial_waits_and_trains_with_fewer_ranks_as_long_as_the_user_says() -> None:
+    room = Room(2)
+    chosen = ElasticRanks(room.has, room.instead, ElasticTimes(0.0, 300.0))
+    trial = trial_of(elastic())
+    assert number(chosen.place(trial, 5.0)) == (2, True)
+    trials = {"a": started(chosen, elastic(2))}
+    room.free = 8
+    assert chosen.room_for_all(trials, 299.0) == []
+    assert len(chosen.room_for_all(trials, 300.0)) == 1
+
+
+def test_the_room_for_which_a_trial_leaves_is_promised_to_it() -> None:
+    room = Room(8)
+    chosen = ElasticRanks(room.has, room.instead)
+    trials = {name: started(chosen, elastic(2), name) for name in "abc"}
+    assert [one.trial_id for one in chosen.room_for_all(trials, 60.0)] == ["a"]
+    # It may need long until it saves, and may wait at a milestone meanwhile.
+    trials["a"].status = TrialStatus.SAVING
+    assert chosen.room_for_all(trials, 600.0) == []
+    room.free = 16
+    assert [one.trial_id for one in chosen.room_for_all(trials, 601.0)] == ["b"]
+    # The first has left and got its ranks, and holds what was promised to it.
+    trials["a"].incarnation, trials["a"].status = 2, TrialStatus.RUNNING
+    room.free = 8
+    assert chosen.room_for_all(trials, 602.0) == []
+    # The second was paused before it could leave.
+    trials["b"].status = TrialStatus.PAUSED
+    assert [one.trial_id for one in chosen.room_for_all(trials, 603.0)] == ["c"]
+
+
+def saved(chosen: ElasticRanks, name: str) -> Trial:
+    trial = started(chosen, elastic(2), name)
+    trial.checkpoints = [CheckpointRecord(path="a", index=0, iteration=1)]
+    return trial
+
+
+def test_workers_are_wanted_for_a_trial_that_can_leave_until_it_has_started_again() -> None:
+    room = Room(2)
+    chosen = ElasticRanks(room.has, room.instead)
+    trials = {"a": saved(chosen, "a"), "b": started(chosen, elastic(2), "b")}
+    assert chosen.room_for_all(trials, 59.0) == []
+    assert chosen.growing == {}
+    assert chosen.room_for_all(trials, 60.0) == []
+    # The other one has saved nothing yet, so it may never leave.
+    assert chosen.growing == {"a": elastic(8)}
+    room.free = 8
+    assert [one.trial_id for one in chosen.room_for_all(trials, 61.0)] == ["a"]
+    assert chosen.room_for_all(trials, 62.0) == []
+    assert chosen.growing == {"a": elastic(8)}
+    # It has got its ranks.
+    room.free = 0
+    for now, name in enumerate("ab", 63):
+        trials[name].incarnation, trials[name].resources = 2, elastic(8)
+        chosen.note_start(trials[name], float(now))
+        assert chosen.room_for_all(trials, float(now)) == []
+        assert chosen.growing == {}

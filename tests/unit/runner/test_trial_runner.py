@@ -185,6 +185,46 @@ def test_while_a_search_thinks_the_fewest_ranks_of_an_elastic_trial_are_enough()
     assert bench.events.count("TrialEnded") == 2
 
 
+def test_a_trial_that_a_search_thinks_about_is_expected_to_request_all_ranks():
+    request = ElasticPlacement(HostPlacement([{"CPU": 1}] * 4), 2, 4)
+    bench = Bench(search_alg=Learning(), num_samples=2, background=Pondering, request=request)
+    bench.executor.has_resources = lambda wanted: len(wanted.bundles) <= 2 and not bench.executor.runs
+    shown: list[int] = []
+
+    def note_waiting(wanted: Any, count: int) -> None:
+        # The first trial runs with two ranks; the search thinks about the second.
+        if wanted is not None and bench.executor.runs:
+            shown.append(len(wanted.bundles))
+
+    bench.executor.note_waiting = note_waiting
+    bench.run()
+    assert bench.events.count("TrialEnded") == 2
+    assert set(shown) == {4}
+
+
+def test_workers_are_wanted_for_trials_that_would_leave_for_more_ranks():
+    request = ElasticPlacement(HostPlacement([{"CPU": 1}] * 4), 2, 4)
+    bench = Bench(script=[SAVE] * 200, request=request)
+    bench.executor.has_resources = lambda wanted: len(wanted.bundles) <= 2 and not bench.executor.runs
+    bench.executor.can_prefetch = lambda wanted: False
+    while bench.clock.now() < 60:
+        bench.runner.step()
+        assert not bench.executor.growing
+    while bench.clock.now() < 80:
+        bench.runner.step()
+    assert bench.executor.growing == list(bench.experiment.trials)
+    bench.runner.commands.hold()
+    bench.runner.step()
+    assert not bench.executor.growing
+    bench.runner.commands.release()
+    bench.runner.step()
+    bench.runner.step()
+    assert bench.executor.growing
+    bench.runner.interrupt()
+    bench.run()
+    assert not bench.executor.growing
+
+
 def test_no_trial_leaves_for_more_ranks_while_the_user_lets_none_start():
     request = ElasticPlacement(HostPlacement([{"CPU": 1}] * 4), 2, 4)
     bench = Bench(script=[REPORT] * 200, request=request)

@@ -10,6 +10,7 @@ from typing import Final
 
 from dasktune.dashboard.figures.importance import Ranked, ranking_task
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.dashboard.server.repeated_errors import RepeatedErrors
 
 __all__ = ["ImportanceRanking"]
 
@@ -17,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 #: The share of the time in which forests are fitted.
 _SHARE: Final = 0.05
+_FAILED: Final = "the importance of parameters could not be computed"
 
 
 class ImportanceRanking:
@@ -45,6 +47,7 @@ class ImportanceRanking:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._errors = RepeatedErrors(logger)
         self.generation = 0
         self.latest: Ranked | None = None
         self._thread: Thread | None = None
@@ -76,8 +79,10 @@ class ImportanceRanking:
         began = self._clock()
         try:
             self.latest = task()
-        except Exception:
-            logger.exception("the importance of parameters could not be computed")
+        except Exception as error:
+            self._errors.failed(_FAILED, error)
+        else:
+            self._errors.succeeded(_FAILED)
         now = self._clock()
         self._next = now + (now - began) / _SHARE
         self.generation += 1

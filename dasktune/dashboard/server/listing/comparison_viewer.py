@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -11,7 +10,7 @@ from typing import Any, Final
 
 from bokeh.document import Document
 from bokeh.layouts import column
-from bokeh.models import Div
+from bokeh.models import Div, InlineStyleSheet
 
 from dasktune.dashboard.figures.comparison import comparison_spec
 from dasktune.dashboard.figures.figure_spec import FigureSpec
@@ -25,10 +24,12 @@ from dasktune.text.formatting import format_duration
 
 __all__ = ["MOST_COMPARED", "ComparisonViewer"]
 
-logger = logging.getLogger(__name__)
-
 #: Largest number of experiments in one comparison.
 MOST_COMPARED: Final = 12
+
+#: A table that is wider than a narrow window scrolls.
+_SCROLLED: Final = ":host { overflow-x: auto; }"
+_NO_UPDATE: Final = "the comparison could not be updated"
 
 #: The index of the column of configurations, and the style of the other columns.
 _CONFIGURATION: Final = 4
@@ -53,7 +54,14 @@ class ComparisonViewer(SmallViewer):
         self.lives = tuple(lives)
         #: The state of each experiment that the page shows.
         self._shown: object = None
-        self._table = Div(text="", disable_math=True, sizing_mode="stretch_width")
+        self._table = Div(
+            text="",
+            disable_math=True,
+            sizing_mode="stretch_width",
+            stylesheets=[InlineStyleSheet(css=_SCROLLED)],
+            # The keyboard can scroll the table, and a screen reader names it.
+            html_attributes={"tabindex": "0", "role": "region", "aria-label": "Compared experiments"},
+        )
         self._figures = [SpecView(partial(self._spec, x)) for x in ("time", "results")]
         title = Div(
             text='<div style="font-size:22px;font-weight:700" role="heading" aria-level="1">Comparison</div>'
@@ -77,9 +85,10 @@ class ComparisonViewer(SmallViewer):
                 for one in self._figures:
                     one.update()
                 self._shown = state
-            except Exception:
-                # Keep the session open: the next update may succeed.
-                logger.exception("the comparison could not be updated")
+            except Exception as error:
+                self.errors.failed(_NO_UPDATE, error)
+            else:
+                self.errors.succeeded(_NO_UPDATE)
             finally:
                 self.document.unhold()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from functools import partial
 from html import escape
@@ -50,9 +49,8 @@ from dasktune.text.formatting import format_duration, plural
 
 __all__ = ["ListViewer"]
 
-logger = logging.getLogger(__name__)
-
 _MAX_TEXT: Final = 120
+_NO_UPDATE: Final = "the list of experiments could not be updated"
 
 #: Cells as HTML. `<%- %>` escapes the value.
 _LINK_CELL: Final = (
@@ -120,6 +118,7 @@ class ListViewer(SmallViewer):
         #: Names in the order of the rows: an experiment keeps its row, so that it stays selected.
         self._names: dict[str, None] = {}
         self._shown: list[ExperimentSummary] | None = None
+        self._note = ""
         self._title = Div(text="", name="title", disable_math=True, sizing_mode="stretch_width")
         self._list = SpecView(self._spec)
         root = column(self._title, self._list.card, sizing_mode="stretch_width")
@@ -133,20 +132,21 @@ class ListViewer(SmallViewer):
 
     def update(self) -> None:
         """Update the list."""
-        found = self._experiments.summaries()
-        if found is self._shown:
+        found, note = self._experiments.summaries(), self._experiments.list_note
+        if found is self._shown and note == self._note:
             return
         try:
             self.document.hold("collect")
-            self._shown = found
-            self._title.text = _title_html(self._experiments.place, found)
+            self._shown, self._note = found, note
+            self._title.text = _title_html(self._experiments.place, found, note)
             for one in found:
                 self._names.setdefault(one.name)
             self._list.update()
-        except Exception:
-            # Keep the session open: the next update may succeed.
+        except Exception as error:
             self._shown = None
-            logger.exception("the list of experiments could not be updated")
+            self.errors.failed(_NO_UPDATE, error)
+        else:
+            self.errors.succeeded(_NO_UPDATE)
         finally:
             self.document.unhold()
 
@@ -161,13 +161,14 @@ class ListViewer(SmallViewer):
         )
 
 
-def _title_html(place: str, found: Sequence[ExperimentSummary]) -> str:
+def _title_html(place: str, found: Sequence[ExperimentSummary], note: str) -> str:
     unread = sum(one.state == "reading" for one in found)
     count = f"{len(found):,} {plural('experiment', len(found))}" if found else "reading the directory ..."
-    note = f", reading {unread:,} of them ..." if unread else ""
+    count += f", reading {unread:,} of them ..." if unread else ""
+    count += f", {escape(label(note, 300))}" if note else ""
     return (
         '<div style="font-size:22px;font-weight:700" role="heading" aria-level="1">Experiments</div>'
-        f'<div style="color:{MUTED}">{escape(label(place, 120))}: {count}{note}</div>'
+        f'<div style="color:{MUTED}">{escape(label(place, 120))}: {count}</div>'
     )
 
 

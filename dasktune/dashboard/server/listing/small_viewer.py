@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Final
@@ -9,7 +10,11 @@ from typing import Any, Final
 from bokeh.document import Document
 from bokeh.models import CustomJS
 
+from dasktune.dashboard.server.repeated_errors import RepeatedErrors
+
 __all__ = ["SmallViewer"]
+
+logger = logging.getLogger(__name__)
 
 #: Milliseconds between two updates.
 _PERIOD: Final = 1000
@@ -35,6 +40,8 @@ class SmallViewer(ABC):
 
     def __init__(self, document: Document) -> None:
         self.document = document
+        #: The errors of updates; after one the session stays open, as the next may succeed.
+        self.errors = RepeatedErrors(logger)
         #: Whether the last update was skipped.
         self.needs_update = False
 

@@ -18,6 +18,7 @@ from bokeh.models import InlineStyleSheet, Paragraph, PreText, Select
 from dasktune.dashboard.model.trial_output import log_files_of, read_log
 from dasktune.dashboard.model.trial_projection import TrialProjection
 from dasktune.dashboard.report.style import CARD, INPUT, colour
+from dasktune.dashboard.server.repeated_errors import RepeatedErrors
 from dasktune.errors import TuneError
 from dasktune.storage.fs.storage import Storage
 from dasktune.text.formatting import printable_lines
@@ -45,6 +46,8 @@ _MOST_RANKS: Final = 4_096
 _NOT_KEPT: Final = (
     "The output of this experiment's trials is not kept. RunConfig(log_to_file=True) keeps it in files."
 )
+#: What the log says of a read that has failed.
+_FAILED: Final = "the output of a trial could not be read"
 _NOTHING: Final = "(nothing has been printed so far)"
 
 #: A box that scrolls, and stays at its end while text is added, unless the user has scrolled up.
@@ -105,6 +108,7 @@ class LogView:
         # Without retries: a thread must not wait for a failing storage, and the next read is near.
         self._storage = None if storage is None else storage.with_retry(0.0)
         self._measured, self._is_busy, self._clock = measured, is_busy, clock
+        self._errors = RepeatedErrors(logger)
         self._files: tuple[str, str] | None = None
         #: The index of the selected trial; negative without one.
         self._place = -1
@@ -241,9 +245,11 @@ class LogView:
                 found = self._read_files(key, trial_id)
         except (TuneError, OSError) as error:
             found = _Found(key, f"The output of {trial_id} cannot be read: {error}")
-        except Exception:
-            logger.exception("the output of a trial could not be read")
+        except Exception as error:
+            self._errors.failed(_FAILED, error)
             found = _Found(key, f"The output of {trial_id} cannot be read; the server's log has the reason.")
+        else:
+            self._errors.succeeded(_FAILED)
         now = self._clock()
         is_local = self._storage is not None and self._storage.is_local
         period = factor * (_LOCAL_SECONDS if is_local else _REMOTE_SECONDS)

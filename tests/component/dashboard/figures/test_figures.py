@@ -447,7 +447,7 @@ def test_the_report_says_what_it_leaves_out():
 
 
 def test_a_report_of_nothing_is_a_report():
-    assert "appears with the first result of a trial" in to_html(ExperimentProjection())
+    assert "no trial has reported a result" in to_html(ExperimentProjection())
 
 
 def test_a_trial_that_was_ended_early_differs_in_looks():

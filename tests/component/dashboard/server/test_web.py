@@ -31,7 +31,7 @@ from tornado.websocket import websocket_connect
 from dasktune.cli.command_line import COMMANDS
 from dasktune.dashboard import serve
 from dasktune.dashboard.figures.comparison import comparison
-from dasktune.dashboard.figures.figure_spec import empty_spec
+from dasktune.dashboard.figures.figure_spec import FigureSpec, empty_spec
 from dasktune.dashboard.labels import value_label
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.server import web
@@ -43,7 +43,7 @@ from dasktune.dashboard.server.listing.metric_select import MetricSelect
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.dashboard.server.pages import experiment_pages
 from dasktune.dashboard.server.request_gate import CONTENT_SECURITY_POLICY
-from dasktune.dashboard.server.viewer import PLACEHOLDER, Viewer
+from dasktune.dashboard.server.viewer import PLACEHOLDER, STALE_NOTE, Viewer
 from dasktune.dashboard.server.web import WebServer, _chosen_metric
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.experiment.experiment_store import ExperimentStore
@@ -269,6 +269,7 @@ def test_pages_are_drawn_while_a_journal_is_read_and_say_how_far_that_is(tmp_pat
     [header] = [one for one in document.select({"type": Div}) if "results" in one.text]
     part = feed.read_share
     assert f"reading the journal: {read} records, {part:.0%}" in header.text
+    assert " left<" not in header.text
     assert 0 < part < 1
     assert document.select_one({"type": Tabs}) is not None
     taken(live)
@@ -278,6 +279,46 @@ def test_pages_are_drawn_while_a_journal_is_read_and_say_how_far_that_is(tmp_pat
     assert "reading the journal" not in header.text
     assert f">{live.projection.num_results:,}<" in header.text
     assert not live.needs_polling
+
+
+def test_figures_of_a_part_of_the_journal_are_drawn_again_when_all_of_it_is_read(tmp_path):
+    store = new_store(tmp_path / "exp")
+    store.begin()
+    for record in asha_journal():
+        store.append(record)
+    store.commit(force=True)
+    store.close()
+    now, spent = count(step=0.5), [0.0]
+    live = LiveExperiment(
+        lambda: ExperimentProjection(metric="loss", mode="min"),
+        JournalFeed(JournalFollower(Storage(tmp_path / "exp"))),
+        clock=lambda: next(now),
+        used=lambda: spent[0],
+    )
+    seen = {}
+
+    def dear(name):
+        spent[0] += 3_600.0
+        seen[name] = live.projection.version
+        return empty_spec(name)
+
+    def draw_all():
+        with live.lock:
+            live.render("quick", lambda: dear("quick"))
+            live.render_in_thread("slow", lambda: dear("slow"))
+        until = time.monotonic() + 60
+        while live._is_making:
+            assert time.monotonic() < until
+
+    assert live.poll()
+    draw_all()
+    part = dict(seen)
+    assert live.poll()
+    draw_all()
+    assert seen == part
+    taken(live)
+    draw_all()
+    assert seen == dict.fromkeys(part, live.projection.version)
 
 
 def test_slow_figures_are_drawn_in_threads_and_never_two_in_one_moment():
@@ -396,6 +437,70 @@ def test_a_slow_figure_that_fails_is_logged_and_made_again_after_a_while(caplog)
     assert calls[:2] == [0.0, 6.0]
 
 
+def test_a_viewer_that_comes_later_gets_models_that_a_thread_has_built(monkeypatch):
+    now, threads = [0.0], []
+    live = LiveExperiment(
+        lambda: ExperimentProjection(metric="loss", mode="min"),
+        RecordFeed(asha_journal),
+        clock=lambda: now[0],
+        used=lambda: now[0],
+    )
+    taken(live)
+
+    def draw(spec):
+        threads.append(threading.current_thread())
+        return Div(text="figure")
+
+    def rendered(**more):
+        until = time.monotonic() + 60
+        while (
+            found := live.render_in_thread("one", lambda: FigureSpec(draw=draw, structure=()), **more)
+        ) is None:
+            assert time.monotonic() < until
+            time.sleep(0.001)
+        return found
+
+    first = rendered(needs_models=True)
+    assert len(threads) == 2
+    assert first.take_models() is not first.models[0]
+    # A viewer that has models needs no more of them.
+    assert rendered() is first
+    assert len(threads) == 2
+    assert rendered(needs_models=True) is first
+    assert first.take_models() is not None
+    assert len(threads) == 3
+    assert threading.main_thread() not in threads
+
+
+def test_figures_of_all_trials_together_take_three_percent_of_a_processor():
+    now, spent = [0.0], [0.0]
+    live = LiveExperiment(
+        lambda: projection_of(*asha_journal()),
+        RecordFeed(),
+        clock=lambda: now[0],
+        used=lambda: spent[0],
+    )
+    made = []
+
+    def make():
+        made.append(now[0])
+        spent[0] += 0.3
+        return empty_spec("title")
+
+    def ask():
+        live.projection.version += 1
+        with live.lock:
+            live.render_in_thread("one", make)
+        until = time.monotonic() + 60
+        while live._is_making:
+            assert time.monotonic() < until
+
+    for now[0] in range(200):
+        ask()
+    # A page has four of these figures: 0.3 s of work every 40 s.
+    assert len(made) == 5
+
+
 def test_a_page_that_is_not_seen_is_not_updated_until_it_is_seen_again():
     records = asha_journal()
     live = LiveExperiment(
@@ -479,6 +584,28 @@ def server():
     yield server
     server.close()
     assert not is_serving(server)
+
+
+def test_a_page_is_sent_before_its_figures_are_drawn_and_loads_only_the_scripts_that_it_needs(server):
+    with urllib.request.urlopen(server.url, timeout=60) as page:
+        html = page.read().decode()
+    scripts = re.findall(r'<script[^>]* src="[^"]*/([\w-]+)\.min\.js', html)
+    assert scripts == ["bokeh", "bokeh-widgets", "bokeh-tables"]
+    [viewer] = server._viewers
+    until = time.monotonic() + 60
+    while viewer._tabs is None:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+def test_a_viewer_of_a_server_draws_nothing_until_its_page_is_sent():
+    live = LiveExperiment(lambda: projection_of(*asha_journal()), RecordFeed())
+    document = Document()
+    Viewer(live, document, draws_later=True)
+    assert document.select_one({"type": Tabs}) is None
+    [later] = [one for one in document.session_callbacks if isinstance(one, NextTickCallback)]
+    later.callback()
+    assert document.select_one({"type": Tabs}) is not None
 
 
 def test_the_page_says_what_a_browser_may_do_with_it(server):
@@ -656,6 +783,78 @@ def test_an_experiment_is_shown_by_any_metric_that_its_trials_report(tmp_path):
 )
 def test_an_address_names_a_metric_and_a_mode_or_none(query, wanted):
     assert _chosen_metric(query) == wanted
+
+
+def test_viewers_are_served_while_a_thread_looks_for_an_experiment(tmp_path, monkeypatch):
+    for name in ("one", "two", "three"):
+        new_store(tmp_path / name).close()
+    experiments = ExperimentFolder(Storage(tmp_path))
+    assert experiments.find("one") is not None
+    may_list, find, looks = threading.Event(), experiments.find, []
+
+    def slow_find(name):
+        looks.append(name)
+        assert may_list.wait(60)
+        looks.append(f"{name} found")
+        return find(name)
+
+    monkeypatch.setattr(experiments, "find", slow_find)
+    server, titles = WebServer(experiments), {}
+
+    def open_page(query):
+        with urllib.request.urlopen(f"{server.url}{query}", timeout=60) as page:
+            titles[query] = re.search("<title>(.*?)</title>", page.read().decode())[1]
+
+    slow = [threading.Thread(target=open_page, args=(f"?experiment={name}",)) for name in ("two", "three")]
+    try:
+        for thread in slow:
+            thread.start()
+        while not looks:
+            assert any(thread.is_alive() for thread in slow)
+            time.sleep(0.001)
+        # The storage has not answered: the list and what was opened before do not wait for it.
+        open_page("")
+        open_page("?experiment=one")
+        assert titles == {"": "experiments · dasktune", "?experiment=one": "one · dasktune"}
+        assert len(looks) == 1
+        may_list.set()
+        for thread in slow:
+            thread.join(60)
+    finally:
+        may_list.set()
+        server.close()
+    assert titles["?experiment=two"] == "two · dasktune"
+    assert titles["?experiment=three"] == "three · dasktune"
+    # One after the other, so that a slow storage gets one look at a time.
+    assert looks[1] == f"{looks[0]} found"
+
+
+def test_a_directory_that_cannot_be_read_is_shown_as_its_list_with_the_reason(tmp_path, monkeypatch, caplog):
+    new_store(tmp_path / "one").close()
+    experiments = ExperimentFolder(Storage(tmp_path))
+    while experiments.refresh():
+        pass
+    assert experiments.list_note == ""
+
+    def fail(self, *parts):
+        raise PermissionError("no access")
+
+    monkeypatch.setattr(Storage, "names", fail)
+    assert not experiments.refresh()
+    assert [one.name for one in experiments.summaries()] == ["one"]
+    server = WebServer(experiments)
+    try:
+        for _ in range(3):
+            with urllib.request.urlopen(f"{server.url}?experiment=other", timeout=60) as page:
+                assert "<title>experiments · dasktune</title>" in page.read().decode()
+        [viewer, *_] = server._viewers
+        assert isinstance(viewer, ListViewer)
+        assert "1 experiment, cannot be read again" in viewer._title.text
+        assert "no access" in viewer._title.text
+    finally:
+        server.close()
+    failing = "the dashboard could not look for an experiment"
+    assert [one.getMessage() for one in caplog.records] == [failing]
 
 
 def test_a_directory_without_experiments_is_refused(tmp_path):
@@ -837,6 +1036,44 @@ def test_a_section_that_fails_leaves_the_others_of_its_page_up_to_date(monkeypat
     assert f"the section {first!r} of a page could not be updated" in caplog.text
 
 
+def test_a_section_that_fails_at_each_update_is_logged_when_its_error_changes_and_ends(monkeypatch, caplog):
+    live = LiveExperiment(lambda: ExperimentProjection(metric="loss", mode="min"), RecordFeed(asha_journal))
+    taken(live)
+    document = Document()
+    viewer = Viewer(live, document)
+    [card, *_] = document.select_one({"type": Tabs}).tabs[0].child.children
+    panel = viewer._panels[0][0]
+    update, error, failures = panel.update, None, {RuntimeError: 0, OSError: 0}
+
+    def fail(live):
+        if error is not None:
+            failures[type(error)] += 1
+            raise error
+        return update(live)
+
+    monkeypatch.setattr(panel, "update", fail)
+    until = time.monotonic() + 60
+    while card.children[0].name == PLACEHOLDER:
+        assert time.monotonic() < until
+        viewer.update()
+    shown = list(card.children)
+    failing = f"the section {panel.section.name!r} of a page could not be updated"
+    for error in (RuntimeError("of trial 1"), RuntimeError("of trial 2"), OSError("no"), None):
+        for _ in range(20):
+            viewer.update()
+        # The figure keeps its last state, and a note says so until it is updated again.
+        assert card.children[: len(shown)] == shown
+        assert [one.name for one in card.children[len(shown) :]] == [STALE_NOTE] * (error is not None)
+    ended = f"no longer: {failing} (it has failed"
+    assert [one.getMessage() for one in caplog.records] == [
+        failing,
+        f"{ended} {failures[RuntimeError]} times)",
+        failing,
+        f"{ended} {failures[OSError]} times)",
+    ]
+    assert [one.exc_info is not None for one in caplog.records] == [True, False, True, False]
+
+
 def test_importances_are_computed_although_another_figure_of_their_page_cannot_be_drawn(caplog):
     live = LiveExperiment(lambda: ExperimentProjection(metric="loss", mode="min"), RecordFeed(asha_journal))
     taken(live)
@@ -854,7 +1091,9 @@ def test_importances_are_computed_although_another_figure_of_their_page_cannot_b
         def start_requested(self, projection):
             has_begun.append(projection)
 
-    live.render_in_thread = lambda name, make: render(name, fail if name == "slices" else make)
+    live.render_in_thread = lambda name, make, **more: render(
+        name, fail if name == "slices" else make, **more
+    )
     live.ranking = Ranking()
     document = Document()
     viewer = Viewer(live, document)

@@ -48,15 +48,15 @@ def test_a_trial_that_was_alone_on_its_workers_may_get_all_its_ranks_there() -> 
     reservations = reservations_of(4)
     alone = reserved(reservations, ONE.exclusively())
     four = PlacementGroupFactory([{"CPU": 1}] * 4)
-    assert reservations.has_room_instead(alone, four)
+    assert reservations.has_room_instead([(alone, four)])
     # The question has changed nothing: it still runs alone.
     assert not reservations.check_room(ONE)
     reservations.admit_others(alone)
-    assert reservations.has_room_instead(alone, four)
+    assert reservations.has_room_instead([(alone, four)])
     assert reserved(reservations, ONE) is not None
-    assert not reservations.has_room_instead(alone, four)
+    assert not reservations.has_room_instead([(alone, four)])
     reservations.release(alone)
-    assert not reservations.has_room_instead(alone, ONE)
+    assert not reservations.has_room_instead([(alone, ONE)])
 
 
 def test_none_waits_to_be_alone_for_user_code_that_does_not_leave() -> None:

@@ -11,9 +11,15 @@ from distributed.deploy import SpecCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dasktune.cluster.resources.adaptive_demand import DemandSignal, Growth, demand_signal
+from dasktune.cluster.resources.adaptive_demand import (
+    DemandSignal,
+    Growth,
+    demand_signal,
+    signal_for,
+    workers_for_bundles,
+)
 from dasktune.placement import Ledger, WorkerCapacity
-from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.resources import ElasticPlacement, HostPlacement, PlacementGroupFactory
 
 
 def needs(**amounts: float) -> PlacementGroupFactory:
@@ -120,6 +126,25 @@ def test_without_workers_dask_counts_in_workers() -> None:
 
 def test_a_worker_of_unknown_size_is_asked_for_alone() -> None:
     assert demand_signal(needs(CPU=1), 8, Ledger()) == DemandSignal(tasks=1, weight=1.0)
+
+
+@pytest.mark.parametrize(("more", "leases"), [(0, 0), (0, 1), (0, 6), (3, 0), (3, 6), (-1, 0), (-1, 3)])
+def test_dask_keeps_the_workers_that_are_there_and_starts_more(more: int, leases: int) -> None:
+    ledger = ledger_of(*(worker(name, 2) for name in "abc"))
+    shown = signal_for(more, ledger, busy=leases)
+    assert dask_target(shown, workers=3, threads=6, leases=leases) == 3 + more
+
+
+def test_bundles_that_share_a_worker_need_one() -> None:
+    two, four = (ElasticPlacement(HostPlacement([{"CPU": cpus}] * 4), 1, 4) for cpus in (2, 4))
+    new = worker("new", 8)
+    assert workers_for_bundles([(two, 0), (four, 0)], new) == 0
+    assert workers_for_bundles([(two, 2), (four, 1)], new) == 1
+    assert workers_for_bundles([(two, 3), (four, 1)], new) == 2
+    assert workers_for_bundles([(two, 4), (four, 2)], new) == 2
+    assert workers_for_bundles([(two, 3), (four, 2)], None) == 1
+    assert workers_for_bundles([(two, 1), (four, 1)], worker("new", 2)) == 1
+    assert workers_for_bundles([(four, 1)], worker("new", 2)) == 0
 
 
 def test_room_that_is_there_or_about_to_be_is_not_asked_for() -> None:

@@ -8,6 +8,7 @@ import weakref
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from distributed.core import Status
 
@@ -79,6 +80,50 @@ def test_workers_that_ignore_ctrl_c_already_still_have_it_ignored_by_what_user_c
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     asyncio.run(plugin.teardown(worker))
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+class Driver:
+    """A driver's process as `psutil` shows it."""
+
+    def __init__(self) -> None:
+        self.runs, self.state = True, "running"
+
+    def is_running(self) -> bool:
+        return self.runs
+
+    def status(self) -> str:
+        return self.state
+
+
+@pytest.mark.parametrize("end", [{"runs": False}, {"state": psutil.STATUS_ZOMBIE}], ids=["gone", "zombie"])
+def test_workers_obey_ctrl_c_again_when_the_last_driver_was_killed(interrupted, monkeypatch, end):
+    drivers = {1001: Driver(), 1002: Driver()}
+    monkeypatch.setattr(psutil, "Process", drivers.__getitem__)
+    worker = Worker()
+    for pid in drivers:
+        worker.add(ExperimentPlugin(f"x@{pid}", b"", terminal=process_group(), driver=pid))
+    signal.raise_signal(signal.SIGINT)
+    vars(drivers[1001]).update(end)
+    signal.raise_signal(signal.SIGINT)
+    vars(drivers[1002]).update(end)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is interrupted
+    # The plugins stay until the worker or the scheduler drops them.
+    for plugin in worker.plugins.values():
+        asyncio.run(plugin.teardown(worker))
+    assert signal.getsignal(signal.SIGINT) is interrupted
+
+
+def test_a_worker_that_joins_after_the_driver_s_end_obeys_ctrl_c(interrupted):
+    def no_process(pid):
+        raise psutil.NoSuchProcess(pid)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(psutil, "Process", no_process)
+        worker, plugin = Worker(), ExperimentPlugin("x@c", b"", terminal=process_group(), driver=1001)
+        worker.add(plugin)
+    assert signal.getsignal(signal.SIGINT) is interrupted
 
 
 @pytest.mark.parametrize(

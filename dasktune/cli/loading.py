@@ -15,7 +15,7 @@ from typing import Any, Final
 from dasktune.errors import ConfigError, TuneError
 from dasktune.space import primitives
 from dasktune.space.json_form import from_json
-from dasktune.tuner.script_import import importing_script
+from dasktune.trainable.api.script_import import importing_script
 
 __all__ = ["load_object", "load_space", "space_of"]
 

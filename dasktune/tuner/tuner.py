@@ -52,6 +52,7 @@ from dasktune.trainable.api.binding import (
     trainable_name,
     validate_trainable,
 )
+from dasktune.trainable.api.script_import import check_not_imported
 from dasktune.trial.nesting import check_nesting
 from dasktune.tuner.experiment_directory import (
     can_resume,
@@ -71,7 +72,6 @@ from dasktune.tuner.restore import (
 )
 from dasktune.tuner.result_grid import ResultGrid
 from dasktune.tuner.saved_setup import setup_of
-from dasktune.tuner.script_import import check_not_imported
 from dasktune.tuner.short_tracebacks import short_tracebacks
 from dasktune.tuner.signals import EndSignals, keep_interrupts, obey_signals
 from dasktune.tuner.submitted import DetachedExperiment, submit

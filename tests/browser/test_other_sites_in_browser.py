@@ -63,9 +63,9 @@ class CountingSource(SingleExperiment):
 
     pages = 0
 
-    def find(self, name: str) -> LiveExperiment | None:
+    def known(self, name: str) -> LiveExperiment | None:
         self.pages += 1
-        return super().find(name)
+        return super().known(name)
 
 
 def source() -> CountingSource:

@@ -50,13 +50,13 @@ class Opens:
             return ExperimentProjection(metric="loss", mode="min")
 
         source = SingleExperiment(LiveExperiment(projection, RecordFeed()))
-        find = source.find
+        known = source.known
 
         def count(name: str) -> Any:
             self.sessions += 1
-            return find(name)
+            return known(name)
 
-        source.find = count  # type: ignore[method-assign]
+        source.known = count  # type: ignore[method-assign]
         commander = (lambda: None) if controls else None
         self.servers.append(WebServer(source, commander=commander, **options))
         return self.servers[-1]

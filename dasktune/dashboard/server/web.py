@@ -192,7 +192,7 @@ class _Address:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _PageContent:
     """The experiments that a page shows; without any it shows the list."""
 
     compared: tuple[LiveExperiment, ...] = ()
@@ -201,19 +201,19 @@ class _Found:
     metric: tuple[str, Mode] | None = None
 
 
-def _find(experiments: ExperimentSource, address: _Address) -> _Found:
+def _find(experiments: ExperimentSource, address: _Address) -> _PageContent:
     """Return the experiments of an address; it may wait for the storage."""
     if address.compared:
         found = map(experiments.find, address.compared)
         # Several names may lead to one experiment, whose lock a viewer can take only once.
         lives = tuple(dict.fromkeys(live for live in found if live is not None))
         if lives:
-            return _Found(lives)
+            return _PageContent(lives)
     if address.metric is not None:
         live = experiments.find_by_metric(address.name, *address.metric)
         if live is not None:
-            return _Found(live=live, metric=address.metric)
-    return _Found(live=experiments.find(address.name))
+            return _PageContent(live=live, metric=address.metric)
+    return _PageContent(live=experiments.find(address.name))
 
 
 async def _poll_all(lives: set[LiveExperiment]) -> None:
@@ -273,7 +273,7 @@ class WebServer:
         #: The viewers, each with the element by which its browser confirms what it has shown.
         self._viewers: dict[_AnyViewer, Div] = {}
         #: What the page of each session that is being created shows, by the session's id.
-        self._found: dict[str, _Found] = {}
+        self._found: dict[str, _PageContent] = {}
         #: Held while a thread looks for experiments: a slow storage gets one such thread.
         self._finding = asyncio.Lock()
         self._errors = RepeatedErrors(logger)
@@ -521,13 +521,15 @@ class WebServer:
         Nothing else runs between the end of this coroutine and `_open`. So no other session can
         drop a view by another metric before this session counts as its viewer.
         """
+        if self._is_busy():
+            return
         experiments = self._experiments
         address = _Address.of(context.request.arguments, offers_metrics=experiments.offers_metrics)
-        is_plain = not address.compared and address.metric is None
-        live = experiments.known(address.name) if is_plain else None
-        if self._is_busy() or (is_plain and (live is not None or not address.name)):
-            self._found[context.id] = _Found(live=live)
-            return
+        if not address.compared and address.metric is None:
+            live = experiments.known(address.name)
+            if live is not None or not address.name:
+                self._found[context.id] = _PageContent(live=live)
+                return
         try:
             async with self._finding:
                 self._found[context.id] = await _run_in_thread(partial(_find, experiments, address))
@@ -540,7 +542,7 @@ class WebServer:
     def _open(self, document: Document) -> None:
         """Fill the document of a new session."""
         document.template = _TEMPLATE
-        found = self._found.pop(document.session_context.id, _Found())
+        found = self._found.pop(document.session_context.id, _PageContent())
         if self._is_busy():
             document.add_root(Div(text=_BUSY, disable_math=True, sizing_mode="stretch_width"))
             return

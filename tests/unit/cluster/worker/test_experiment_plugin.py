@@ -54,9 +54,10 @@ def test_a_connection_that_comes_after_the_end_of_the_experiment_is_ended():
 
 @pytest.fixture
 def interrupted():
-    """Return the handler of SIGINT, which a test may replace."""
-    before = signal.getsignal(signal.SIGINT)
-    yield before
+    """Return the handler of SIGINT, which a test may replace: Python's own one."""
+    # A shell lets programs that it runs in the background ignore the signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield signal.default_int_handler
     signal.signal(signal.SIGINT, before)
 
 

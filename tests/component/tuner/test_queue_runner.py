@@ -89,6 +89,10 @@ def test_waiting_outlives_a_failed_read_and_not_a_damaged_file(queue, fail_next_
         experiment.wait(timeout=60)
 
 
+#: Waits until the runner closes its input; the order that it writes there may contain line breaks.
+WAITS = "import sys; sys.stdin.buffer.read()"
+
+
 class Drivers:
     """Starts processes in place of drivers, each of which runs a line of Python."""
 
@@ -139,7 +143,7 @@ def test_an_end_that_cannot_be_read_ends_neither_the_runner_nor_its_other_driver
     queue, drivers, fail_next_reads, time, caplog
 ):
     entry_id, other = submit(queue), submit(queue, "other")
-    drivers.code = "input()"  # until the runner closes its input
+    drivers.code = WAITS  # until the runner closes its input
     runner = QueueRunner(queue.storage, None, limit=2, clock=time)
     try:
         runner.step()
@@ -162,7 +166,7 @@ def test_an_end_that_cannot_be_read_ends_neither_the_runner_nor_its_other_driver
 
 def test_a_runner_that_ends_says_that_its_experiments_stay_in_the_queue(queue, drivers, caplog):
     submit(queue)
-    drivers.code = "input()"  # until the runner closes its input
+    drivers.code = WAITS  # until the runner closes its input
     runner = QueueRunner(queue.storage, None)
     runner.step()
     runner.close()
@@ -244,7 +248,7 @@ def test_an_experiment_that_another_driver_runs_is_not_said_to_be_over(queue, dr
 @pytest.mark.parametrize("over", [False, True])
 def test_a_frozen_driver_does_not_keep_its_place(queue, drivers, time, caplog, over):
     entry_id = submit(queue)
-    drivers.code = "input()"  # it takes no lock, and does not end
+    drivers.code = WAITS  # it takes no lock, and does not end
     runner = QueueRunner(queue.storage, None, clock=time)
     try:
         runner.step()
@@ -265,7 +269,7 @@ def test_a_frozen_driver_does_not_keep_its_place(queue, drivers, time, caplog, o
 
 def test_a_driver_that_holds_its_lock_again_is_not_frozen(queue, drivers, time, caplog):
     entry_id = submit(queue)
-    drivers.code = "input()"  # until the runner closes its input
+    drivers.code = WAITS  # until the runner closes its input
     runner = QueueRunner(queue.storage, None, clock=time)
     try:
         for _ in range(3):
@@ -283,7 +287,7 @@ def test_a_driver_that_holds_its_lock_again_is_not_frozen(queue, drivers, time, 
 
 def test_a_driver_whose_machine_died_with_a_clock_ahead_is_replaced_after_a_ttl(queue, drivers, time):
     entry_id = submit(queue)
-    drivers.code = "input()"  # until the runner closes its input
+    drivers.code = WAITS  # until the runner closes its input
     # Another machine, whose clock is a day ahead.
     lock = LeaderLock(queue.entry(entry_id), ttl_s=30.0, machine="other")
     runner = QueueRunner(queue.storage, None, clock=time)

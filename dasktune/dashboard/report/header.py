@@ -113,7 +113,7 @@ def header_html(
     goes_on = all(going for begin, _, _, going in _STATES if state.startswith(begin))
     cards = "".join(
         _CARD.format(title=escape(title), value=escape(value), note=note)
-        # While the journal is read, its rate tells nothing about the time that is left.
+        # While the journal is read, its rate does not predict the time that is left.
         for title, value, note in _cards(projection, goes_on, state.startswith("reading"))
     )
     return (

@@ -159,7 +159,7 @@ class RenderedFigure:
 
     It does not change after its construction, apart from two caches: `_spare` and
     `_compared_with`. A render thread fills both before it shares the object. Later the loop alone
-    uses them, but that a render thread stores models for a viewer that waits for them.
+    uses them, except that a render thread stores models for a viewer that waits for them.
 
     Parameters
     ----------

@@ -201,7 +201,7 @@ class LiveExperiment:
                 return True
             self._delay = 0.0
             if not self.has_caught_up:
-                # The figures of a part of the journal are out of date, however dear they were.
+                # The figures of a part of the journal are out of date, however much time they took.
                 self._rendered = OrderedDict(
                     (name, (rendered, key, -inf)) for name, (rendered, key, _) in self._rendered.items()
                 )
@@ -358,7 +358,11 @@ class LiveExperiment:
     def _build_spare(self, name: str, make: Callable[[], FigureSpec]) -> tuple[RenderedFigure, object]:
         """Build models of the last rendered figure for a viewer that has none."""
         with self.lock:
-            rendered, key, _ = self._rendered[name]
+            known = self._rendered.get(name)
+        if known is None:
+            # Other figures have replaced it since the viewer asked for models.
+            return self._make(name, make)
+        rendered, key, _ = known
         # The loop takes a spare only while it holds the lock, and asks for one only if there is
         # none; a second spare would replace the first, which no viewer has.
         rendered.build_spare()

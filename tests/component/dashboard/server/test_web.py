@@ -472,6 +472,32 @@ def test_a_viewer_that_comes_later_gets_models_that_a_thread_has_built(monkeypat
     assert threading.main_thread() not in threads
 
 
+def test_a_figure_that_others_replace_while_a_viewer_waits_for_its_models_is_made_again(caplog):
+    live = LiveExperiment(
+        lambda: ExperimentProjection(metric="loss", mode="min"), RecordFeed(asha_journal), clock=lambda: 0.0
+    )
+    taken(live)
+
+    def render():
+        return live.render_in_thread("one", lambda: empty_spec("title"), needs_models=True)
+
+    until = time.monotonic() + 60
+    while (first := render()) is None:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    first.take_models()
+    with live.lock:
+        assert render() is None
+        # The thread waits for the lock. Meanwhile the loop draws more figures than are kept.
+        for number in range(100):
+            live.render(f"other {number}", lambda: empty_spec("title"))
+    while (again := render()) is None:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    assert again is not first
+    assert not caplog.records
+
+
 def test_figures_of_all_trials_together_take_three_percent_of_a_processor():
     now, spent = [0.0], [0.0]
     live = LiveExperiment(

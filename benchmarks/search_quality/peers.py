@@ -10,6 +10,8 @@ time, without a cluster: a result is reported, and the answer is to continue or 
 needs dask. So the command may run twice, in two environments and with one file for ``--runs``;
 contenders whose package is missing are left out.
 
+``--minutes 0`` runs nothing: it prints the tables of the sets of ``--problems`` from a file.
+
 *Regret* is that of `benchmarks.search_quality.full_trainings`.
 """
 
@@ -29,14 +31,14 @@ from math import inf
 from pathlib import Path
 from statistics import fmean, median
 from types import SimpleNamespace
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.random import default_rng
 
 from benchmarks._report import table
 from benchmarks.reproduce.curves import EPOCHS, CurveSet, load, set_names
-from benchmarks.search_quality.figures import p_value
+from benchmarks.search_quality.figures import holm, sign_test
 from benchmarks.search_quality.pool import Pool
 from dasktune.space import Categorical, Integer
 
@@ -251,6 +253,29 @@ _BASE: Final = "dasktune: promoting ASHA, random"
 #: A problem, a contender, a number of trials at a time, and a seed.
 _Key = tuple[str, str, int, int]
 
+#: Regrets that differ by less are equal: their losses differ by floating point errors.
+_EQUAL: Final = 1e-12
+
+
+class _Run(NamedTuple):
+    """What a search found, and what it took."""
+
+    #: The regret after each of `MOMENTS`.
+    regrets: list[float]
+    #: The processor time of the whole search.
+    seconds: float
+
+
+_Runs = Mapping[_Key, _Run]
+
+
+class _Versus(NamedTuple):
+    """Searches compared with those of `_BASE` by pairs of set and seed."""
+
+    regrets: list[float]
+    wins: int
+    losses: int
+
 
 def _search(curves: CurveSet, peer: Peer, seed: int, slots: int) -> list[float]:
     """Return the regrets of a peer after each of `MOMENTS`, in virtual time."""
@@ -291,7 +316,13 @@ def _search(curves: CurveSet, peer: Peer, seed: int, slots: int) -> list[float]:
     return [float((loss - lowest.min()) / scale) for loss in ends]
 
 
-def _run(key: _Key) -> list[float]:
+def _run(key: _Key) -> _Run:
+    began = time.process_time()
+    regrets = _regrets(key)
+    return _Run(regrets, round(time.process_time() - began, 2))
+
+
+def _regrets(key: _Key) -> list[float]:
     problem, label, slots, seed = key
     if label in OURS:
         return OURS[label](problem, seed, slots)
@@ -306,33 +337,65 @@ def _is_missing(label: str) -> bool:
     return any(find_spec(name) is None for name in needs)
 
 
-def _show(runs: Mapping[_Key, list[float]]) -> None:
-    labels = [*OURS, *PEERS]
+def _versus(runs: _Runs, label: str, slots: int, problems: Sequence[str], moment: int) -> _Versus:
+    """Compare a search with `_BASE` after one of `MOMENTS`, over all seeds that both have."""
+    own, base = [], []
+    for (problem, name, width, seed), run in runs.items():
+        other = runs.get((problem, _BASE, slots, seed))
+        if name == label and width == slots and problem in problems and other is not None:
+            own.append(run.regrets[moment])
+            base.append(other.regrets[moment])
+    wins = sum(one < two - _EQUAL for one, two in zip(own, base, strict=True))
+    losses = sum(one > two + _EQUAL for one, two in zip(own, base, strict=True))
+    return _Versus(own, wins, losses)
+
+
+def _cell(label: str, found: _Versus, *, with_median: bool) -> str:
+    middle = f" ({median(found.regrets):.3f})" if with_median else ""
+    against = "" if label == _BASE else f"; {found.wins}:{found.losses}"
+    return f"{fmean(found.regrets):.3f}{middle}{against}"
+
+
+def _show(runs: _Runs) -> None:
     for slots in sorted({key[2] for key in runs}):
-        rows = []
-        for label in labels:
-            own = {key: found for key, found in runs.items() if key[1:3] == (label, slots)}
-            pairs = [
-                (found, runs[problem, _BASE, slots, seed])
-                for (problem, _, _, seed), found in own.items()
-                if (problem, _BASE, slots, seed) in runs
-            ]
-            if not pairs:
-                continue
-            cells: list[Any] = [label, len(pairs)]
-            for index in range(len(MOMENTS)):
-                ours, others = ([pair[side][index] for pair in pairs] for side in (0, 1))
-                wins = sum(one < two - 1e-12 for one, two in zip(ours, others, strict=True))
-                losses = sum(one > two + 1e-12 for one, two in zip(ours, others, strict=True))
-                against = "" if label == _BASE else f"; {wins}:{losses}"
-                cells.append(f"{fmean(ours):.3f} ({median(ours):.3f}){against}")
-            cells.append("" if label == _BASE else f"{p_value(ours, others):.2g}")
-            rows.append(cells)
-        known = [name for name in set_names() if any(key[0] == name and key[2] == slots for key in runs)]
+        own = {key: run for key, run in runs.items() if key[2] == slots}
+        known = [name for name in set_names() if any(key[0] == name for key in own)]
+        labels = [label for label in (*OURS, *PEERS) if _versus(own, label, slots, known, 0).regrets]
         print(f"\n{slots} trials at a time; {', '.join(known)}")
         print(f"mean regret (median); wins:losses against {_BASE}, by pairs of set and seed\n")
-        header = ["search", "searches", *(f"after {moment} FT" for moment in MOMENTS), "p at 20"]
-        print(table(header, rows), flush=True)
+        print(_over_all_sets(own, labels, slots, known))
+        print(f"\nby sets, after {MOMENTS[-1]} FT: mean regret; wins:losses\n")
+        print(_by_sets(own, labels, slots, known), flush=True)
+
+
+def _over_all_sets(runs: _Runs, labels: Sequence[str], slots: int, known: Sequence[str]) -> str:
+    ends = {label: _versus(runs, label, slots, known, len(MOMENTS) - 1) for label in labels}
+    tested = {label: sign_test(end.wins, end.losses) for label, end in ends.items() if label != _BASE}
+    corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
+    rows = []
+    for label in labels:
+        found = [_versus(runs, label, slots, known, moment) for moment in range(len(MOMENTS))]
+        cells = [_cell(label, one, with_median=True) for one in found]
+        sign = f"{tested[label]:.2g} ({corrected[label]:.2g})" if label in tested else ""
+        seconds = median(run.seconds for key, run in runs.items() if key[1] == label)
+        rows.append([label, len(ends[label].regrets), *cells, sign, f"{seconds:.1f}"])
+    moments = [f"after {moment} FT" for moment in MOMENTS]
+    sign_title = f"sign test at {MOMENTS[-1]} (by Holm)"
+    return table(["search", "searches", *moments, sign_title, "processor s"], rows)
+
+
+def _by_sets(runs: _Runs, labels: Sequence[str], slots: int, known: Sequence[str]) -> str:
+    rows = []
+    for label in labels:
+        found = [_versus(runs, label, slots, [name], len(MOMENTS) - 1) for name in known]
+        rows.append([label, *(_cell(label, one, with_median=False) if one.regrets else "" for one in found)])
+    return table(["search", *known], rows)
+
+
+def _read(path: Path | None) -> _Runs:
+    lines = path.read_text().splitlines() if path is not None and path.exists() else []
+    parsed = map(json.loads, lines)
+    return {(problem, label, slots, seed): _Run(*run) for problem, label, slots, seed, *run in parsed}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -346,11 +409,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, default=inf, help="begin no search after this time")
     options = parser.parse_args(arguments)
     begun = time.monotonic()
-    runs: dict[_Key, list[float]] = {}
-    if options.runs and options.runs.exists():
-        for line in options.runs.read_text().splitlines():
-            *key, found = json.loads(line)
-            runs[tuple(key)] = found  # type: ignore[index]
+    runs = dict(_read(options.runs))
     missing = [label for label in options.contenders if _is_missing(label)]
     if missing:
         print(f"left out, because their packages are not installed: {'; '.join(missing)}")
@@ -363,8 +422,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         runs[key] = _run(key)
         if options.runs:
             with options.runs.open("a") as file:
-                file.write(json.dumps([*key, runs[key]]) + "\n")
-    _show(runs)
+                file.write(json.dumps([*key, *runs[key]]) + "\n")
+    _show({key: run for key, run in runs.items() if key[0] in options.problems})
 
 
 if __name__ == "__main__":

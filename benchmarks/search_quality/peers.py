@@ -42,7 +42,7 @@ from benchmarks.search_quality.figures import holm, sign_test
 from benchmarks.search_quality.pool import Pool
 from dasktune.space import Categorical, Integer
 
-__all__ = ["OURS", "PEERS", "Peer"]
+__all__ = ["OURS", "PEERS", "Peer", "inside"]
 
 _ETA: Final = 3
 #: Full trainings after which regrets are compared.
@@ -167,7 +167,7 @@ class _SyneTune:
             else:
                 make = spaces.loguniform if _is_log(domain) else spaces.uniform
                 space[key] = make(domain.lower, domain.upper)
-        self._space = space
+        self._space, self._domains = space, curves.param_space
         options = {"metric": "loss", "time_attr": "epoch", "max_t": EPOCHS, "grace_period": 1}
         self._scheduler = getattr(baselines, baseline)(
             space, **options, reduction_factor=_ETA, random_seed=seed
@@ -176,7 +176,8 @@ class _SyneTune:
     def begin(self, take: Take) -> Any:
         from datetime import datetime
 
-        config = take(self._scheduler.suggest().config)
+        suggested = self._scheduler.suggest().config
+        config = take({key: inside(self._domains[key], value) for key, value in suggested.items()})
         now = datetime(2026, 1, 1)
         own = {key: config[key] for key in self._space}
         trial = self._trial(trial_id=next(self._numbers), config=own, creation_time=now)
@@ -191,6 +192,11 @@ class _SyneTune:
             self._scheduler.on_trial_remove(trial)
         else:
             self._scheduler.on_trial_complete(trial, {"epoch": epoch, "loss": loss})
+
+
+def inside(domain: Any, value: Any) -> Any:
+    """Return the nearest value of a domain. Syne Tune's BOHB suggests integers below it, too."""
+    return min(max(value, domain.lower), domain.upper - 1) if isinstance(domain, Integer) else value
 
 
 def _is_log(domain: Any) -> bool:

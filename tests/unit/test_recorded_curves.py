@@ -20,7 +20,7 @@ from benchmarks.reproduce.training import Networks
 from benchmarks.search_quality import full_trainings, peers, sealed_half
 from benchmarks.search_quality.pool import Pool
 from dasktune.errors import ConfigError
-from dasktune.space import choice, uniform
+from dasktune.space import choice, lograndint, uniform
 from dasktune.testing import simulate
 from dasktune.testing.problems import PROBLEMS
 
@@ -262,6 +262,15 @@ def test_peers_are_compared_by_pairs_of_set_and_seed(
     assert f"| {other} | 0.500; 0:6 | 0.000; 1:0 |" in shown
     peers.main(["--minutes", "0", "--runs", str(runs), "--problems", "mlp_digits"])
     assert f"| {other} | 1 |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("suggested", "trained"), [(10, 20), (20, 20), (200, 200), (201, 200)])
+def test_an_integer_that_a_peer_suggests_outside_of_its_range_is_moved_into_it(
+    suggested: int, trained: int
+) -> None:
+    assert peers.inside(lograndint(20, 201), suggested) == trained
+    assert peers.inside(uniform(0, 1), 0.5) == 0.5
+    assert peers.inside(choice(["a", "b"]), "b") == "b"
 
 
 def test_an_unknown_set_is_named_and_the_first_tables_have_no_seal() -> None:

@@ -356,9 +356,10 @@ def _versus(runs: _Runs, label: str, slots: int, problems: Sequence[str], moment
     return _Versus(own, wins, losses)
 
 
-def _cell(label: str, found: _Versus, *, with_median: bool) -> str:
+def _cell(label: str, found: _Versus, *, with_median: bool, is_clear: bool = False) -> str:
     middle = f" ({median(found.regrets):.3f})" if with_median else ""
-    against = "" if label == _BASE else f"; {found.wins}:{found.losses}"
+    counts = f"{found.wins}:{found.losses}"
+    against = "" if label == _BASE else f"; **{counts}**" if is_clear else f"; {counts}"
     return f"{fmean(found.regrets):.3f}{middle}{against}"
 
 
@@ -368,26 +369,29 @@ def _show(runs: _Runs) -> None:
         known = [name for name in set_names() if any(key[0] == name for key in own)]
         labels = [label for label in (*OURS, *PEERS) if _versus(own, label, slots, known, 0).regrets]
         print(f"\n{slots} trials at a time; {', '.join(known)}")
-        print(f"mean regret (median); wins:losses against {_BASE}, by pairs of set and seed\n")
+        print(f"mean regret (median); wins:losses against {_BASE}, by pairs of set and seed;")
+        print("bold: p < 0.05 by the sign test, corrected for all tests of the table\n")
         print(_over_all_sets(own, labels, slots, known))
         print(f"\nby sets, after {MOMENTS[-1]} FT: mean regret; wins:losses\n")
         print(_by_sets(own, labels, slots, known), flush=True)
 
 
 def _over_all_sets(runs: _Runs, labels: Sequence[str], slots: int, known: Sequence[str]) -> str:
-    ends = {label: _versus(runs, label, slots, known, len(MOMENTS) - 1) for label in labels}
-    tested = {label: sign_test(end.wins, end.losses) for label, end in ends.items() if label != _BASE}
-    corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
+    moments = range(len(MOMENTS))
+    found = {(label, at): _versus(runs, label, slots, known, at) for label in labels for at in moments}
+    tests = {key: sign_test(one.wins, one.losses) for key, one in found.items() if key[0] != _BASE}
+    corrected = dict(zip(tests, holm(list(tests.values())), strict=True))
     rows = []
     for label in labels:
-        found = [_versus(runs, label, slots, known, moment) for moment in range(len(MOMENTS))]
-        cells = [_cell(label, one, with_median=True) for one in found]
-        sign = f"{tested[label]:.2g} ({corrected[label]:.2g})" if label in tested else ""
+        keys = [(label, at) for at in moments]
+        cells = [
+            _cell(label, found[key], with_median=True, is_clear=corrected.get(key, 1) < 0.05) for key in keys
+        ]
+        at_end = f"{tests[keys[-1]]:.2g}" if label != _BASE else ""
         seconds = median(run.seconds for key, run in runs.items() if key[1] == label)
-        rows.append([label, len(ends[label].regrets), *cells, sign, f"{seconds:.1f}"])
-    moments = [f"after {moment} FT" for moment in MOMENTS]
-    sign_title = f"sign test at {MOMENTS[-1]} (by Holm)"
-    return table(["search", "searches", *moments, sign_title, "processor s"], rows)
+        rows.append([label, len(found[keys[-1]].regrets), *cells, at_end, f"{seconds:.1f}"])
+    after = [f"after {moment} FT" for moment in MOMENTS]
+    return table(["search", "searches", *after, f"p at {MOMENTS[-1]}", "processor s"], rows)
 
 
 def _by_sets(runs: _Runs, labels: Sequence[str], slots: int, known: Sequence[str]) -> str:

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from dasktune.isolation.process import ChildDied, ChildProcess
@@ -321,7 +320,7 @@ class RankAgent:
     def _new_process(environment: Mapping[str, str], server: ForkServer | None) -> ChildProcess:
         if server is not None:
             try:
-                return ChildProcess(environment, start=partial(server.fork, environment))
+                return ChildProcess(environment, start=server.fork)
             except ForkServerLost as loss:
                 logger.warning("a rank starts as a fresh interpreter: %s", loss)
         inherited = inherited_environment(os.environ)

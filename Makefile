@@ -154,7 +154,7 @@ test-all: $(DEV) $(ENGINES)
 
 .PHONY: test-integrations
 test-integrations: $(DEV) $(INTEGRATIONS)
-	$(PYTEST) tests/cluster/test_torch_on_ranks.py tests/cluster/test_trainers_on_ranks.py \
+	$(PYTEST) tests/cluster/test_torch_on_ranks.py tests/cluster/test_trainers_on_ranks.py tests/cluster/test_how_to_of_ranks.py \
 		tests/cluster/test_training_packages.py tests/unit/integration tests/component/integration
 
 # The tests of what depends on the versions of Python and Dask. Install only the packages that these tests

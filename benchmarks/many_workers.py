@@ -43,7 +43,7 @@ _STEPS = 5
 _FARMS = 2
 _AT_ONCE = 50
 
-#: Seconds for which the scheduler is measured before the experiments: the heartbeats of idle workers.
+#: Seconds for which the scheduler is measured before the experiments, with idle workers.
 _IDLE = 10.0
 
 #: Number of functions in a profile.

@@ -85,8 +85,8 @@ def without(searches, others):
     return [one for one in searches if repr(one) not in known]
 
 
-# The first ones are quick tests, and the first of each class are slow ones. All others check the same
-# code with other estimators.
+# The first ones are quick tests, and the first of each class are slow ones. All others check the
+# same code with other estimators.
 QUICK = [
     next(one for one in instances() if type(one).__name__ == "RandomizedSearchCV"),
     next(stepwise_searches()),

@@ -134,8 +134,10 @@ def name_hint(name: str) -> str:
 
     Examples
     --------
-    >>> name_hint("suggest_float"), name_hint("OptunaSearch"), name_hint("sklearn")
-    ('did you mean uniform?', 'did you mean dasktune.search.OptunaSearch?', 'import dasktune.sklearn')
+    >>> name_hint("suggest_float")
+    'did you mean uniform?'
+    >>> name_hint("OptunaSearch")
+    'did you mean dasktune.search.OptunaSearch?'
     """
     plain = name.replace("_", "").lower()
     if name in MODULES:

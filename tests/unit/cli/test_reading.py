@@ -181,7 +181,10 @@ def test_show_has_settings_the_best_trial_failures_and_how_to_resume(path, resul
         ),
         (
             "lab.models:Net.train",
-            ["Resume  dasktune resume {path} lab.models:Net.train\n", "in lab.models\n"],
+            [
+                "Resume  dasktune resume {path} lab.models:Net.train\n",
+                "in lab.models\n        (on a cluster: --address ADDRESS, or client=ADDRESS)\n",
+            ],
         ),
         (None, ["Resume  {call}\n", "in the program or notebook that defines run\n"]),
         (7, ["Resume  {call}\n"]),

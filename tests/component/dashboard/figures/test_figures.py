@@ -171,7 +171,11 @@ def test_learning_curves_can_be_those_of_chosen_trials(asha):
     figure = plot(asha, "learning_curves", trials=[asha.trials[3].trial_id])
     assert set(columns_of(figure, "trial")) == {asha.trials[3].trial_id}
     # It stands beside the trial's details, where there is little room.
-    assert figure.title.text == f"loss of {asha.trials[3].trial_id}; the grey shadow is all 30 trials"
+    assert figure.title.text == f"loss of {asha.trials[3].trial_id}\nthe grey shadow is all 30 trials"
+    several = plot(asha, "learning_curves", trials=[one.trial_id for one in asha.trials[:4]])
+    assert several.title.text == "loss of 4 trials\nthe grey shadow is all 30 trials"
+    # There is no half of an iteration.
+    assert figure.xaxis[0].ticker.min_interval == 1
     with pytest.raises(ConfigError, match="trials must be ids of trials of this experiment, got 'absent'"):
         plot(asha, "learning_curves", trials=["absent"])
 

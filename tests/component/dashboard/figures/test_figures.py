@@ -180,6 +180,11 @@ def test_learning_curves_can_be_those_of_chosen_trials(asha):
         plot(asha, "learning_curves", trials=["absent"])
 
 
+def test_large_numbers_on_an_axis_are_written_out(asha):
+    figure = plot(asha, "best_so_far")
+    assert [axis.formatter.power_limit_high for axis in figure.axis] == [6, 6]
+
+
 def test_parallel_coordinates_draw_the_best_last(asha):
     [data] = [one for one in sources(plot(asha, "parallel_coordinates")) if "quality" in one]
     assert data["trial"][-1] == asha.best.trial_id

@@ -11,6 +11,7 @@ from dasktune.dashboard.figures import theme
 from dasktune.dashboard.figures.figure_spec import FigureSpec
 from dasktune.dashboard.labels import label
 from dasktune.forecast.what_if import WhatIf, WhatIfRow
+from dasktune.text.formatting import format_duration
 
 __all__ = ["what_if", "what_if_spec"]
 
@@ -72,7 +73,7 @@ def _columns(rows: list[WhatIfRow]) -> dict[str, list[Any]]:
         "y_low": [row.kept.low for row in rows],
         "y_high": [row.kept.high for row in rows],
         "time": [row.time.value for row in rows],
-        "hours": [row.hours.value for row in rows],
+        "duration": [format_duration(3600 * row.hours.value) for row in rows],
         "regret": [row.regret.value for row in rows],
     }
 
@@ -110,7 +111,7 @@ def _draw(spec: FigureSpec) -> theme.Figure:
     tips = [
         ("scheduler", "@scheduler"),
         ("iterations", "@x{0.0 %} (@x_low{0.0 %} to @x_high{0.0 %})"),
-        ("time", "@time{0.0 %}, @hours{0.00} h"),
+        ("time", "@time{0.0 %}, @duration"),
         ("best kept", "@y{0 %} (@y_low{0 %} to @y_high{0 %})"),
         ("regret", "@regret{0.000}"),
     ]

@@ -118,6 +118,9 @@ def _slice(name: str, column: ParameterAxis, rows: dict[str, Any], count: int, h
     draw = np.random.default_rng(0)
     values = rows["y"]
     spread = draw.uniform(-0.25, 0.25, len(values)) if column.categories else np.zeros(len(values))
+    if column.is_log:
+        # Powers of ten are wide, and the figure is a third of the page.
+        made.xaxis.ticker.desired_num_ticks = 4
     _mark(made.xaxis, column)
     keep = np.isfinite(column.values)
     source = ColumnDataSource(

@@ -31,8 +31,8 @@ MOST_COMPARED: Final = 12
 _SCROLLED: Final = ":host { overflow-x: auto; }"
 _NO_UPDATE: Final = "the comparison could not be updated"
 
-#: The index of the column of configurations, and the style of the other columns.
-_CONFIGURATION: Final = 4
+#: The indices of the columns of configurations and states, and the style of the other columns.
+_LONG: Final = (4, 9)
 _ONE_LINE: Final = ' style="white-space:nowrap"'
 
 
@@ -127,9 +127,9 @@ def comparison_html(lives: Sequence[LiveExperiment]) -> str:
 
 
 def _line(kind: str, cells: Sequence[str]) -> str:
-    # Configurations may be long; the other cells are short and stay in one line.
+    # Configurations and states may be long, and break in a narrow window.
     parts = (
-        f"<{kind}{'' if index == _CONFIGURATION else _ONE_LINE}>{escape(cell)}</{kind}>"
+        f"<{kind}{'' if index in _LONG else _ONE_LINE}>{escape(cell)}</{kind}>"
         for index, cell in enumerate(cells)
     )
     return f"<tr>{''.join(parts)}</tr>"

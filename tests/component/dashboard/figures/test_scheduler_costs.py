@@ -13,7 +13,7 @@ def row(name, share, kept):
         scheduler=name,
         iterations=Interval(share - 0.1, share, share + 0.1),
         time=Interval(share, share, share),
-        hours=Interval(1, 2, 3),
+        hours=Interval(1, 2.0, 3),
         kept=Interval(kept - 0.05, kept, kept + 0.02),
         regret=Interval(0, 0.01, 0.02),
     )
@@ -33,6 +33,7 @@ def test_each_scheduler_has_a_dot_with_both_intervals():
     assert sources["others"]["x"] == [1.0, 0.2]
     assert sources["others"]["y"] == [1.0, 0.4]
     assert sources["others"]["x_high"][1] == 0.2 + 0.1
+    assert sources["others"]["duration"] == ["2 h", "2 h"]
     assert len(list(made.select({"type": Segment}))) >= 4
     assert made.height == 300
     # Full training may have cost more than the share of its own median.

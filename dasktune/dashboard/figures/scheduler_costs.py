@@ -68,7 +68,8 @@ def what_if_spec(found: WhatIf, *, height: int = 380) -> FigureSpec:
             ("x", "start"): 0.0,
             ("x", "end"): max(1.05, *(1.05 * row.iterations.high for row in found.rows)),
             ("y", "start"): 0.0,
-            ("y", "end"): 1.05,
+            # Room for a label above a dot at the top.
+            ("y", "end"): 1.12,
         },
     )
 
@@ -87,14 +88,15 @@ def _label_places(rows: Sequence[WhatIfRow]) -> dict[str, tuple[bool, float]]:
         begin, end = (x - width, x) if is_left else (x, x + width)
         height = (1 - row.kept.value) * _PLOT
         for line in range(_MOST_LINES):
-            at = height + line * _LINE
+            # Above the dot, or below its lines.
+            at = height + (line * _LINE + 5.0 if line else -4.0)
             if not any(
                 begin < other_end and other_begin < end and abs(at - other) < _LINE
                 for other_begin, other_end, other in taken
             ):
                 break
         taken.append((begin, end, at))
-        places[row.scheduler] = is_left, at - height - 4.0
+        places[row.scheduler] = is_left, at - height
     return places
 
 

@@ -87,14 +87,17 @@ def _label_places(rows: Sequence[WhatIfRow]) -> dict[str, tuple[bool, float]]:
         is_left = x + width > 1.05 and x > width
         begin, end = (x - width, x) if is_left else (x, x + width)
         height = (1 - row.kept.value) * _PLOT
-        for line in range(_MOST_LINES):
-            # Above the dot, or below its lines.
-            at = height + (line * _LINE + 5.0 if line else -4.0)
+        # Above the dot, or below its lines.
+        heights = [height - 4.0, *(height + line * _LINE + 5.0 for line in range(1, _MOST_LINES))]
+        free = (
+            at
+            for at in heights
             if not any(
                 begin < other_end and other_begin < end and abs(at - other) < _LINE
                 for other_begin, other_end, other in taken
-            ):
-                break
+            )
+        )
+        at = next(free, heights[-1])
         taken.append((begin, end, at))
         places[row.scheduler] = is_left, at - height
     return places

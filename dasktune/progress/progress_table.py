@@ -187,7 +187,7 @@ def failure_lines(
 
 
 def failure_headline(trial_counts: TrialCounts | RankedTrials) -> str:
-    """Return how many trials have failed, and whether for good.
+    """Return how many trials have failed, and whether they will not run again.
 
     Parameters
     ----------

@@ -334,7 +334,7 @@ class WebServer:
         self._thread.join()
 
     def _abandon(self) -> None:
-        """End the server as soon as it has started: nobody knows it, so nobody closes it."""
+        """End the server as soon as it has started, because its caller cannot close it."""
         # The thread sets `_loop` before it reads the flag. If it is not set yet, the thread will
         # see the flag; otherwise the loop runs, and the callback arrives.
         self._is_abandoned = True

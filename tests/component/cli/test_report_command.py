@@ -63,7 +63,7 @@ def test_an_interrupt_that_an_import_swallows_keeps_a_dashboard_from_being_serve
     monkeypatch.setattr(module, "serve", swallow)
     monkeypatch.setattr(WebServer, "wait", lambda server: pytest.fail("the interrupt was lost"))
     assert dasktune("dashboard", path, "--port", "0") == (0, "", "")
-    # Nobody waits for a server that was never shown.
+    # The command waits for no server that was never shown.
     servers[0].close()
 
 

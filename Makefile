@@ -5,7 +5,8 @@
 #   make test         all tests but the slow ones; JOBS=<n> processes; as root it installs Chromium with
 #                     apt-get for the browser tests, if it is missing
 #   make test-slow    the slow tests: long searches, reproduced papers, random faults, scikit-learn's checks,
-#                     SLURM, SSH and Dask Gateway; as root it also installs SLURM and an SSH server
+#                     SLURM, SSH and Dask Gateway; as root it also installs SLURM and an SSH server;
+#                     SLOW='slow and not exhaustive', as in CI, leaves out tests that repeat another one
 #   make test-all     both, and those of make test-integrations
 #   make test-integrations  trainings with PyTorch, Lightning, Accelerate, Transformers and JAX, also on several ranks;
 #                     installs these packages, which take gigabytes; make test and make test-slow skip these tests
@@ -134,11 +135,14 @@ else
 	$(PYTEST) -m 'not slow'
 endif
 
+# Which of the slow tests `make test-slow` runs.
+SLOW ?= slow
+
 .PHONY: test-slow
 test-slow: $(DEV) $(ENGINES)
 	@.ci/browser
 	@.ci/engines
-	$(PYTEST) -m slow
+	$(PYTEST) -m '$(SLOW)' tests
 
 .PHONY: coverage
 coverage: $(DEV)
@@ -154,7 +158,7 @@ test-all: $(DEV) $(ENGINES)
 
 .PHONY: test-integrations
 test-integrations: $(DEV) $(INTEGRATIONS)
-	$(PYTEST) tests/cluster/test_torch_on_ranks.py tests/cluster/test_trainers_on_ranks.py \
+	$(PYTEST) tests/cluster/test_torch_on_ranks.py tests/cluster/test_trainers_on_ranks.py tests/cluster/test_how_to_of_ranks.py \
 		tests/cluster/test_training_packages.py tests/unit/integration tests/component/integration
 
 # The tests of what depends on the versions of Python and Dask. Install only the packages that these tests

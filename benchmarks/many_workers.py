@@ -43,6 +43,9 @@ _STEPS = 5
 _FARMS = 2
 _AT_ONCE = 50
 
+#: Seconds for which the scheduler is measured before the experiments, with idle workers.
+_IDLE = 10.0
+
 #: Number of functions in a profile.
 _SHOWN = 60
 
@@ -218,6 +221,9 @@ def many_workers(case: _Case) -> Figures:
         for one, _ in (*farms, *drivers):
             one.recv()
         time.sleep(2)
+        idle = _processor_seconds(scheduler.pid)
+        time.sleep(_IDLE)
+        idle = (_processor_seconds(scheduler.pid) - idle) / _IDLE
         pipe.send(None)
         seconds = _processor_seconds(scheduler.pid), [_processor_seconds(farm.pid) for _, farm in farms]
         begun = time.time()
@@ -242,6 +248,8 @@ def many_workers(case: _Case) -> Figures:
         "results": sum(one["results"] for one in figures),
         "driver_ms_per_worker": 1e3 * sum(one["driver_s"] for one in figures) / case.workers,
         "scheduler_ms_per_worker": 1e3 * (after[0] - seconds[0]) / case.workers,
+        "scheduler_ms_per_worker_above_idle": 1e3 * (after[0] - seconds[0] - idle * wall) / case.workers,
+        "scheduler_share_idle": idle,
         "scheduler_share": (after[0] - seconds[0]) / wall,
         "worker_ms_each": 1e3 * (sum(after[1]) - sum(seconds[1])) / case.workers,
         "wait_median_s": max(one["wait_median_s"] for one in figures),

@@ -7,13 +7,23 @@ less.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Generator
+from statistics import median
+from types import SimpleNamespace
 from typing import Any
+
+from distributed.core import Status
+from distributed.protocol import dumps, loads, to_serialize
+from distributed.scheduler import WorkerState
 
 import dasktune as tune
 from benchmarks._measure import Figures
 from benchmarks.simulator import CountingStore
+from dasktune.cluster.membership.heartbeats import HeartbeatAges
+from dasktune.cluster.membership.worker_list import read_cluster
+from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME, SharePlugin
 from dasktune.placement import Ledger, WorkerCapacity
 from dasktune.schedulers import ASHAScheduler
 from dasktune.testing import simulate
@@ -102,9 +112,71 @@ def _ledger_us(cluster: str, workers: int) -> tuple[float, float]:
     return _us(replace_one, 1000), _us(lambda: ledger.update(workers_by_address), 10)
 
 
+class _Scheduler:
+    """A scheduler as a reading sees it: Dask's records of workers, each with eight leases."""
+
+    def __init__(self) -> None:
+        self.workers = {}
+        self.plugins = {PLUGIN_NAME: SharePlugin()}
+        self.scheduler_s = self.bytes = 0.0
+        for number, address in enumerate(_workers_of(WorkerCapacity(address=""), _WORKERS)):
+            worker = WorkerState(
+                address=address,
+                status=Status.running,
+                pid=1,
+                name=number,
+                nthreads=8,
+                memory_limit=2**34,
+                local_directory="",
+                nanny=None,
+                server_id="",
+                versions={"host": {"python": "3.11.7.final.0"}},
+            )
+            worker.resources, worker.used_resources = {"CPU": 8.0}, {"CPU": 8.0}
+            names = [f"{'ours' if place % 2 else 'theirs'}-lease-{number}-{place}" for place in range(8)]
+            leases = [
+                SimpleNamespace(key=one, resource_restrictions={"CPU": 1.0}, priority=()) for one in names
+            ]
+            worker.processing = leases
+            self.workers[address] = worker
+
+    async def run_on_scheduler(self, function: Callable[..., Any]) -> Any:
+        """Call it as Dask does, and count the scheduler's part."""
+        begun = time.process_time()
+        frames = dumps({"status": "OK", "result": to_serialize(function(dask_scheduler=self))})
+        self.scheduler_s += time.process_time() - begun
+        self.bytes = sum(map(len, frames))
+        return loads(frames)["result"]
+
+
+def _reading() -> Figures:
+    """Return milliseconds of one reading of all workers, on the scheduler and on the driver."""
+    scheduler, ages, ledger = _Scheduler(), HeartbeatAges(2.0), Ledger()
+    demand = {"label": "", "client": "", "weight": 1.0, "priority": 0.0, "group": ""}
+    demand |= {"requests": [], "layouts": [], "closed": []}
+    theirs, all_s = [], []
+    for _ in range(20):
+        scheduler.scheduler_s, begun = 0.0, time.process_time()
+        for worker in scheduler.workers.values():
+            worker.last_seen = time.time()
+        stamped = time.process_time() - begun
+        reading = read_cluster(scheduler, "ours-", demand, lambda seen: ages.update(seen, time.monotonic()))
+        workers, _ = asyncio.run(reading)
+        ledger.update(workers)
+        theirs.append(1e3 * scheduler.scheduler_s)
+        all_s.append(1e3 * (time.process_time() - begun - stamped))
+    prefix = f"reading_{_WORKERS}_workers"
+    driver = [one - other for one, other in zip(all_s, theirs, strict=True)]
+    return {
+        f"{prefix}_scheduler_ms": median(theirs),
+        f"{prefix}_driver_ms": median(driver),
+        f"{prefix}_kB": scheduler.bytes / 1e3,
+    }
+
+
 def scaling() -> Figures:
     """Measure the cost of an event for more trials, and of a placement for more workers."""
-    figures: Figures = {}
+    figures = _reading()
     for cluster in _CLUSTERS:
         for trials in _TRIALS:
             figures[f"{cluster}_{trials}_us_per_event"] = _us_per_event(trials, cluster)

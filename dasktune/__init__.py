@@ -273,11 +273,20 @@ def __getattr__(name: str) -> Any:
         # For `from dasktune import tune`, which was `from ray import tune`.
         return sys.modules[__name__]
     else:
-        # With both, Python suggests similar names.
-        module = sys.modules[__name__]
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=module)
+        raise _unknown(name)
     globals()[name] = value
     return value
+
+
+def _unknown(name: str) -> AttributeError:
+    """Return the error of a name that the package lacks, with what to write instead."""
+    message = f"module {__name__!r} has no attribute {name!r}"
+    # Other code looks for names with underscores, and expects that they may be missing.
+    hint = "" if name.startswith("_") else import_module("dasktune.text.familiar_names").name_hint(name)
+    if hint:
+        return AttributeError(f"{message}; {hint}", name=name)
+    # With both, Python suggests similar names.
+    return AttributeError(message, name=name, obj=sys.modules[__name__])
 
 
 def _import(name: str) -> ModuleType:

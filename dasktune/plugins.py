@@ -75,7 +75,10 @@ def _from_entry_point(what: str, own: Mapping[str, Callable[..., _T]], name: str
     # Reading entry points takes milliseconds, so it is done for unknown names only.
     found = {entry.name: entry for entry in entry_points(group=f"dasktune.{what}s")}
     known = [*own, *sorted(found)]
-    close = get_close_matches(str(name), known, n=1)
+    # The documentation names policies by their classes.
+    alike = {_plain(getattr(make, "__name__", key)): key for key, make in own.items()}
+    alike |= {_plain(key): key for key in reversed(known)}
+    close = [alike[_plain(name)]] if _plain(name) in alike else get_close_matches(str(name), known, n=1)
     hint = f"Did you mean {close[0]!r}?" if close else ""
     check(name in found, what, f"one of {', '.join(known)}", name, hint)
     try:
@@ -86,3 +89,8 @@ def _from_entry_point(what: str, own: Mapping[str, Callable[..., _T]], name: str
             f"It is the entry point {found[name].value!r} of another package."
         ) from error
     return make
+
+
+def _plain(name: object) -> str:
+    """Return what the name of a policy and that of its class have in common."""
+    return str(name).lower().replace("_", "").removesuffix("scheduler").removesuffix("search")

@@ -366,7 +366,7 @@ def _take(driver: Any, directory: str) -> None:
                 if title == "Trials":
                     driver.execute_script(_SELECT)
                     driver.execute_script(_SHORTEN)
-                    _until_text(driver, "; the grey shadow is all [0-9,]+ trials$")
+                    _until_text(driver, "^[^:]+\nthe grey shadow is all [0-9,]+ trials$")
                     _until_text(driver, "^What .* has printed")
                 _picture(driver, f"{name}-{title.lower()}")
         driver.get(server.url)

@@ -200,6 +200,17 @@ def line(s3: S3Server) -> Iterator[Line]:
     line.close()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Skip files without slow tests if only these run: each process would import all files."""
+    if config.option.markexpr.partition(" ")[0] != "slow" or collection_path.suffix != ".py":
+        return None
+    folders = [one for one in collection_path.parents if TESTS in one.parents]
+    # The marks of a folder are in its conftest.
+    marking = [collection_path, *(folder / "conftest.py" for folder in folders)]
+    is_slow = any("mark.slow" in one.read_text(encoding="utf-8") for one in marking if one.exists())
+    return None if is_slow else True
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
     """Look for no garbage while tests are collected: it took a sixth of the time."""

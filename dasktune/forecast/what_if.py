@@ -19,7 +19,7 @@ from dasktune.forecast.full_curve import FullCurve
 from dasktune.forecast.recorded_trial import CurveSelection
 from dasktune.schedulers.metric_scheduler import MetricScheduler
 from dasktune.schedulers.trial_scheduler import TrialScheduler
-from dasktune.text.formatting import format_counts, plural
+from dasktune.text.formatting import elapsed_unit, format_counts, plural
 from dasktune.text.text_table import html_table, table_text
 from dasktune.trial.metrics import Mode, lookup, number
 
@@ -228,8 +228,13 @@ class WhatIf:
         )
 
     def _table(self) -> list[list[str]]:
-        head = ["scheduler", "iterations", "time", "hours", "best kept", "regret"]
-        return [head, *([row.scheduler, *map(_text, _intervals(row), _STYLES)] for row in self.rows)]
+        unit, length = elapsed_unit(3600 * max(row.hours.high for row in self.rows))
+        head = ["scheduler", "iterations", "time", _UNITS[unit], "best kept", "regret"]
+        scales = (1.0, 1.0, 3600 / length, 1.0, 1.0)
+        return [
+            head,
+            *([row.scheduler, *map(_text, _intervals(row), _STYLES, scales)] for row in self.rows),
+        ]
 
     def _notes(self) -> tuple[str, ...]:
         if not self.censored:
@@ -243,6 +248,8 @@ def _by_loss(row: WhatIfRow) -> tuple[float, float]:
 
 
 _INTERVALS: Final = ("iterations", "time", "hours", "kept", "regret")
+#: Headings of the durations, which the table has in the unit of the longest.
+_UNITS: Final = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
 #: How each of them is formatted in the table.
 _STYLES: Final = (".1%", ".1%", ".3g", ".0%", ".3f")
 
@@ -251,8 +258,8 @@ def _intervals(row: WhatIfRow) -> tuple[Interval, ...]:
     return tuple(getattr(row, name) for name in _INTERVALS)
 
 
-def _text(interval: Interval, style: str) -> str:
-    low, value, high = (format(one, style) for one in interval)
+def _text(interval: Interval, style: str, scale: float) -> str:
+    low, value, high = (format(one * scale, style) for one in interval)
     return value if low == high else f"{value} ({low} to {high})"
 
 

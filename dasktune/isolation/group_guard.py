@@ -11,7 +11,19 @@ __all__ = ["GroupGuard"]
 
 #: Waits for the end of its input, which the worker's death ends; nothing is ever written to it. The
 #: guard has no part in signals that a batch system sends to all processes.
-_PROGRAM: Final = 'trap "" TERM INT HUP USR1 USR2; read -r line; kill -KILL "-$1"'
+_PROGRAM: Final = """\
+trap "" TERM INT HUP USR1 USR2
+read -r line
+kill -KILL "-$2"
+for round in 1 2 3 4 5 6 7 8 9 10; do
+    found=$(grep -lsF -e "$1" /proc/[0-9]*/environ)
+    test -n "$found" || exit 0
+    for file in $found; do
+        number=${file#/proc/}
+        kill -KILL "${number%/environ}"
+    done
+done
+"""
 
 #: This process's ends of the inputs of all guards.
 _inputs: Final[set[IO[bytes]]] = set()
@@ -37,6 +49,8 @@ class GroupGuard:
     ----------
     group : int
         The number of the process group.
+    mark : str
+        The mark in the environments of the processes that the child starts, see `process_mark`.
     """
 
     # The group keeps its number as long as it has a member, and a child that has not been reaped is
@@ -44,16 +58,23 @@ class GroupGuard:
     # that has got the number. If the worker dies, the system reaps the child; the guard kills the
     # group within milliseconds of that.
     #
+    # After that the guard kills the marked processes in other groups. It cannot hold a descriptor
+    # of a process, so one that ends between the scan and its kill, within milliseconds, leaves its
+    # number. The kernel gives numbers in turn: the same one comes again only after all the others,
+    # 32,768 at least on a machine, so it does not belong to another process yet. Killing may have
+    # to be repeated, because a process may fork before it is killed; ten rounds end it in any case.
+    # The `grep` of BusyBox finds nothing there, and what has left the group survives.
+    #
     # A process that the worker has forked does not hold the other end of the guard's input. The
     # guard would act when that process ends, and the number may belong to another group by then.
 
-    def __init__(self, group: int) -> None:
+    def __init__(self, group: int, mark: str) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         # A system without a shell, or without room for one more process: what user code has forked
         # may then survive the worker.
         with suppress(OSError):
             self._process = subprocess.Popen(
-                ["/bin/sh", "-c", _PROGRAM, "sh", str(group)],
+                ["/bin/sh", "-c", _PROGRAM, "sh", mark, str(group)],
                 stdin=subprocess.PIPE,
                 bufsize=0,  # a file without a lock, which a fork could inherit locked
                 stdout=subprocess.DEVNULL,

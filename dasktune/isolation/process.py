@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection, Pipe
 from typing import Any, Final, Protocol
 
 from dasktune.isolation.group_guard import GroupGuard
+from dasktune.isolation.process_mark import give_mark, kill_marked, new_mark
 from dasktune.isolation.process_messages import InitChild, StopChild
 from dasktune.trial.events import ErrorInfo
 
@@ -200,28 +201,31 @@ def start_interpreter(
     return _starter.submit(start).result()
 
 
-def guarded(pid: int) -> GroupGuard:
+def guarded(pid: int, mark: str) -> GroupGuard:
     """Start a guard of a child's process group.
 
     Parameters
     ----------
     pid : int
         Process id of the child, which leads the group and has not been reaped.
+    mark : str
+        The mark of the processes that the child starts.
     """
     # In this thread SIGTERM is blocked, which may come before the guard ignores it.
-    return _starter.submit(GroupGuard, pid).result()
+    return _starter.submit(GroupGuard, pid, mark).result()
 
 
-#: Starts a process that has two descriptors of this one, of its connection and of the file for the
-#: tracebacks of crashes.
-Start = Callable[[int, int], StartedProcess]
+#: Starts a process with the given environment variables, and with two descriptors of this one: of
+#: its connection, and of the file for the tracebacks of crashes.
+Start = Callable[[Mapping[str, str], int, int], StartedProcess]
 
 
 class ChildProcess:
     """A process for trials, and the connection to it.
 
     It has its own process group, which is killed with it, also if the worker dies. So processes
-    that user code starts do not survive, unless they leave the group.
+    that user code starts do not survive. Those that leave the group are found by a mark in their
+    environment (see `process_mark`).
 
     Parameters
     ----------
@@ -252,7 +256,9 @@ class ChildProcess:
     #   message. If a process outside of the group has the connection, `receive` sees that the child
     #   is dead when nothing was readable for `_POLL_SECONDS`.
     # - `kill`: as above, from another thread.
-    # In each case `_reap` kills the rest of the process group and waits for the child.
+    # In each case `_reap` kills the rest of the process group, then what has left it, and waits for
+    # the child. The guard is released after that: if the worker dies in between, the guard kills
+    # both.
     #
     # The child may send its last message and die between the moment when `receive` found nothing
     # readable and the check whether it lives. What it has sent before its death is in the socket by
@@ -274,6 +280,7 @@ class ChildProcess:
         self.environment = environment
         self._module = module
         self._inherited = inherited
+        self._mark = new_mark()
         #: Whether the last trial left the process unchanged, so that another trial may run there.
         self.is_reusable = False
         #: Whether the user's code was sent to the child.
@@ -283,8 +290,8 @@ class ChildProcess:
         self._link, theirs = Pipe()
         try:
             with theirs:
-                begin = start or self._start
-                self._process = begin(theirs.fileno(), self._crash_file.fileno())
+                variables = {**environment, **give_mark(os.environ, self._mark)}
+                self._process = (start or self._start)(variables, theirs.fileno(), self._crash_file.fileno())
                 self._guard = self._guarded()
         except BaseException:
             self._link.close()
@@ -407,14 +414,14 @@ class ChildProcess:
         self._reap()
         self._crash_file.close()
 
-    def _start(self, link: int, crash_file: int) -> StartedProcess:
+    def _start(self, variables: Mapping[str, str], link: int, crash_file: int) -> StartedProcess:
         inherited = os.environ if self._inherited is None else self._inherited
-        environment = {**inherited, **self.environment}
+        environment = {**inherited, **variables}
         return Interpreter(start_interpreter(self._module, link, environment, [crash_file]))
 
     def _guarded(self) -> GroupGuard:
         try:
-            return guarded(self._process.pid)
+            return guarded(self._process.pid, self._mark)
         except BaseException:
             self._kill_group()
             self._process.wait()
@@ -438,11 +445,13 @@ class ChildProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def _reap(self) -> int:
-        """Kill the rest of the process group, and return the exit status of the child."""
+        """Kill what the child has started, and return the exit status of the child."""
         with self._lock:
             if not self._reaped:
                 self._kill_group()
                 self._reaped = True
+        # What has left the group may hold a GPU, too, so it ends before the child counts as ended.
+        kill_marked(self._mark)
         # Before the child's id is free for another process group.
         self._guard.release()
         status = self._process.wait()

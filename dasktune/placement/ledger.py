@@ -69,11 +69,17 @@ class Ledger:
         self._plans: dict[PlacementGroupFactory, dict[int, str] | None] = {}
         self._arrivals = count()
         self._numbers = count()
+        self._revision = 0
 
     @property
     def workers(self) -> Mapping[str, WorkerCapacity]:
         """The workers of the last update by address, in order of arrival."""
         return MappingProxyType(self._workers)
+
+    @property
+    def revision(self) -> int:
+        """A number that changes with the workers and what they have, not with our allocations."""
+        return self._revision
 
     def update(self, workers: Mapping[str, WorkerCapacity]) -> None:
         """Replace the workers by the scheduler's current view; allocations are kept.
@@ -95,6 +101,7 @@ class Ledger:
                 self._entries[address].update(worker)
             else:
                 continue
+            self._revision += 1
             self._add_to_pool(address)
 
     def remove(self, address: str) -> None:
@@ -471,6 +478,7 @@ class Ledger:
         account = self._entries.pop(address, None)
         if account is not None:
             del self._workers[address]
+            self._revision += 1
             self._remove_from_pool(account)
 
     def _add_to_pool(self, address: str) -> None:

@@ -19,6 +19,8 @@ from dasktune.trial.actions import FinishTrial
 from dasktune.trial.events import (
     ExperimentEvent,
     ResultReported,
+    SessionBegan,
+    TimePassed,
     TrialEvent,
     TrialFailed,
 )
@@ -82,6 +84,8 @@ class ProgressObserver:
         self._notes = notes
         self._started: float | None = None
         self._finished_before = 0
+        #: Whether this driver is taking over the trials of an earlier one.
+        self._takes_over = False
         self._now = 0.0
         self._shown_best: tuple[float, str] | None = None
         self._failure_lines = 0
@@ -101,7 +105,14 @@ class ProgressObserver:
             self._trial_counts.update(event, handled)
             for line in self._trial_lines(display, event, handled, experiment):
                 self._try(partial(display.print_line, one_line(line)))
-        if display.is_due(self._now, self._trial_counts.best != self._shown_best):
+        if isinstance(event, SessionBegan):
+            self._takes_over = True
+        elif self._takes_over and isinstance(event, TimePassed):
+            # With this event the run begins. Until now trials that the user restarts still counted
+            # as ended, so a picture would have shown the end of the last driver.
+            self._takes_over = False
+            self._finished_before = self._progress().finished
+        if not self._takes_over and display.is_due(self._now, self._trial_counts.best != self._shown_best):
             self._shown_best = self._trial_counts.best
             self._try(lambda: display.update(self._progress(), self._trial_counts, self._now))
 

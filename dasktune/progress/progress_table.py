@@ -28,6 +28,7 @@ __all__ = [
     "best_line",
     "best_lines",
     "errors_table",
+    "failure_headline",
     "failure_lines",
     "fit_errors",
     "format_brief",
@@ -176,13 +177,29 @@ def failure_lines(
     shown = trial_counts.failed(limit)
     if not count:
         return []
-    lines = [f"{count} {plural('trial', count)} failed:"]
+    lines = [f"{failure_headline(trial_counts)}:"]
     if shown:
         table = fit_errors(errors_table(shown), width and width - 2)
         lines += [f"  {line}" for line in table_lines(table)]
     if count > len(shown):
         lines.append(f"  … {count - len(shown)} more")
     return lines
+
+
+def failure_headline(trial_counts: TrialCounts | RankedTrials) -> str:
+    """Return how many trials have failed, and whether they will not run again.
+
+    Parameters
+    ----------
+    trial_counts : TrialCounts or RankedTrials
+        All trials, at least one of them with a failure.
+    """
+    count, permanently = trial_counts.num_failed, trial_counts.counts[PublicStatus.ERROR]
+    text = f"{count} {plural('trial', count)} failed"
+    if permanently == count:
+        return text
+    # The others run again, or have ended well after another attempt.
+    return f"{text}, {permanently} of them permanently" if permanently else f"{text} in an earlier attempt"
 
 
 def best_lines(trial_counts: TrialCounts, width: int | None = None) -> list[str]:

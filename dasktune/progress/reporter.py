@@ -15,7 +15,13 @@ from dasktune.errors import check
 from dasktune.progress.display import Stream
 from dasktune.progress.line_display import is_terminal, terminal_width
 from dasktune.progress.notebook import NotebookCell
-from dasktune.progress.progress_table import DIGITS, best_line, errors_table, fit_errors
+from dasktune.progress.progress_table import (
+    DIGITS,
+    best_line,
+    errors_table,
+    failure_headline,
+    fit_errors,
+)
 from dasktune.progress.trial_counts import Order, RankedTrials, TrialCounts, rank_trials
 from dasktune.results.result import is_auto_filled
 from dasktune.text.formatting import format_cell, format_clock, format_counts, plural, printable
@@ -303,7 +309,7 @@ class _TableReporter(ProgressReporter):
         failed = trial_counts.failed(self._max_errors)
         more = f", {count - len(failed)} of them not shown" if count > len(failed) else ""
         table = errors_table(failed) if failed else []
-        return f"{count} {plural('trial', count)} failed{more}:", table
+        return f"{failure_headline(trial_counts)}{more}:", table
 
 
 def _extended(columns: Mapping[str, str], kind: str, name: str, representation: str | None) -> dict[str, str]:

@@ -54,6 +54,8 @@ class RankSettings:
     wait_for_ranks_s: float = 10.0
     #: Seconds for which a trial runs with fewer ranks at least, before it starts again with all.
     grow_after_s: float = 60.0
+    #: Seconds that a rank may wait in the rendezvous of its training package; None for no limit.
+    rendezvous_timeout_s: float | None = 600.0
 
     def __setstate__(self, state: Mapping[str, Any] | Sequence[Any]) -> None:
         """Restore a pickled object; version 0.2.0 pickled a list of the values."""

@@ -169,7 +169,15 @@ def test_doctor_says_what_a_sick_cluster_needs(fleet, tmp_path, capsys):
     assert capsys.readouterr().out.startswith("fail  connection   no Dask scheduler answered")
 
 
-def test_doctor_imports_dasktune_on_each_worker(fleet, capsys):
+def test_doctor_warns_once_of_a_cluster_without_workers(fleet, capsys):
+    fleet.keep(0)
+    assert main(["doctor", "--address", fleet.address, "--timeout=60"]) == 0
+    out = capsys.readouterr().out
+    assert "warn  workers      there are none" in out
+    assert out.endswith(" ok, 1 to improve, 0 to fix\n")
+
+
+def test_doctor_imports_dasktune_on_each_worker(fleet, tmp_path, capsys):
     def spoil():
         import sys
 
@@ -180,6 +188,9 @@ def test_doctor_imports_dasktune_on_each_worker(fleet, capsys):
     with fleet.client() as client:
         client.wait_for_workers(1, timeout=PATIENCE)
         client.run(spoil)
-    assert main(["doctor", "--address", fleet.address, "--timeout=60"]) == 1
+    flags = ["--address", fleet.address, "--storage-path", str(tmp_path), "--timeout=60"]
+    assert main(["doctor", *flags]) == 1
     out = capsys.readouterr().out
     assert re.search(r"fail  dasktune     cannot be imported on \d: ModuleNotFoundError", out)
+    # Nothing else is said to fail for that.
+    assert out.endswith(", 1 to fix\n")

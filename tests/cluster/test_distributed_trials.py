@@ -451,6 +451,36 @@ def test_no_fork_of_a_rank_survives_a_killed_worker(cluster: LocalCluster, tmp_p
         assert statuses(future.result(timeout=120)) == {"TERMINATED"}
 
 
+def leave_the_group(config: dict[str, Any]) -> None:
+    """Start a program in a process group of its own, report once and wait for ever."""
+    introduce(config)
+    program = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    note(Path(config["place"]), program.pid)
+    tune.report({"step": 1})
+    signal.pause()
+
+
+@pytest.mark.parametrize("how", ["rank", pytest.param("worker", marks=pytest.mark.slow)])
+def test_nothing_that_has_left_the_group_of_a_rank_survives(
+    cluster: LocalCluster, tmp_path: Path, how: str
+) -> None:
+    options = {
+        "stop": StopAllAtOnce(tmp_path),
+        "stop_grace": 0.5,
+        "failure_config": tune.FailureConfig(max_failures=0 if how == "worker" else 1),
+    }
+    with fitting(tuner(cluster, tmp_path, tune.with_ranks(leave_the_group, 4), **options)) as future:
+        until(lambda: len(pids(tmp_path)) == 4 and len(notes(tmp_path)) == 4)
+        started = [int(pid) for pid in notes(tmp_path)]
+        os.kill(pids(tmp_path)[1] if how == "rank" else worker_of(tmp_path, 1), signal.SIGKILL)
+        until(lambda: all_gone(started))
+        until(lambda: len(notes(tmp_path)) == 8)
+        (tmp_path / "stop").touch()
+        assert statuses(future.result(timeout=120)) == {"TERMINATED"}
+    # The trial has ended when they have.
+    assert all_gone([int(pid) for pid in notes(tmp_path)])
+
+
 def fork_and_wait(config: dict[str, Any]) -> None:
     """Fork, report once and wait for ever."""
     introduce(config)
@@ -549,6 +579,34 @@ def test_ranks_that_hang_are_shown_and_killed(
     error = only_error(results)
     assert f"no result for 3 s (report_timeout_s): {late} did not come to report 2" in error
     assert "in hang" in error
+
+
+def wait_in_rendezvous(config: dict[str, Any]) -> None:
+    """Wait in a function as that of PyTorch, in all ranks or in all but rank 0."""
+    source = "import time\ndef init_process_group(): time.sleep(3600)\n"
+    package: dict[str, Any] = {}
+    exec(compile(source, "/packages/torch/distributed/distributed_c10d.py", "exec"), package)
+    if tune.get_context().get_world_rank() or config["all"]:
+        package["init_process_group"]()
+    time.sleep(3600)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("everywhere", [False, True], ids=["one", "all"])
+def test_a_rendezvous_that_does_not_come_about_fails_the_trial(
+    cluster: LocalCluster, tmp_path: Path, everywhere: bool
+) -> None:
+    trainable = tune.with_ranks(wait_in_rendezvous, 2, rendezvous_timeout_s=1)
+    # The ranks are looked at six times in twice this time.
+    options = {"heartbeat_timeout": 3.0}
+    error = only_error(tuner(cluster, tmp_path, trainable, {"all": everywhere}, **options).fit())
+    if everywhere:
+        assert "ranks 0, 1 waited for 1 s in a rendezvous" in error
+        assert "MASTER_ADDR" in error
+    else:
+        assert "rank 1 waited for 1 s in a rendezvous" in error
+        assert "rank 0 did not come to it" in error
+    assert "in init_process_group" in error
 
 
 class Unwilling:

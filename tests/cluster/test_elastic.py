@@ -305,3 +305,26 @@ def test_a_worker_that_dies_during_the_broadcast_does_not_end_the_experiment(pai
         results = tuner(client, tmp_path, "open").fit()
         assert statuses(results) == {"TERMINATED"}
     assert len(broken) == 2
+
+
+def say_where(config: dict[str, Any]) -> None:
+    """Report how many ranks are on this host."""
+    context = tune.get_context()
+    tune.report({"local": context.get_local_world_size()})
+
+
+@pytest.mark.slow
+def test_an_adaptive_cluster_starts_the_workers_of_a_host_together(
+    two_at_most: LocalCluster, tmp_path: Path
+) -> None:
+    # No worker has room for both ranks of the host.
+    one = tune.Tuner(
+        tune.with_ranks(say_where, 2, per_host=2),
+        param_space={"place": str(tmp_path)},
+        run_config=run_config(tmp_path),
+        client=two_at_most,
+    )
+    with fitting(one) as future:
+        [result] = future.result(timeout=120)
+    assert result.metrics is not None
+    assert result.metrics["local"] == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from codeop import compile_command
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,17 @@ def run_page(page: str, tmp_path: Path, monkeypatch: Any, *, last: str) -> str:
     client.execute()
     streams = (one for cell in notebook.cells for one in cell.outputs)
     return "".join(one.text for one in streams if one.output_type == "stream")
+
+
+def test_the_blocks_of_the_tutorial_can_be_pasted_at_a_prompt():
+    for block in blocks("tutorial.md"):
+        statement: list[str] = []
+        for line in [*block.splitlines(), ""]:
+            statement.append(line)
+            # A prompt takes each statement by itself: an empty line ends one with a block.
+            if compile_command("\n".join(statement)) is not None:
+                statement = []
+        assert statement == []
 
 
 @pytest.mark.slow

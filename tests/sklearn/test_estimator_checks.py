@@ -71,24 +71,50 @@ def parametrize_with_checks(estimators, **options):
     return pytest.mark.parametrize(*mark.args, **{**mark.kwargs, "ids": ids})
 
 
-# The first of each kind are quick tests; the others check the same code with other estimators.
-PLAIN = [search for search in instances() if type(search).__name__ == "RandomizedSearchCV"][:1]
-STEPWISE = list(stepwise_searches())[:1]
-EXHAUSTIVE = [search for search in instances() if repr(search) not in {repr(PLAIN[0]), repr(STEPWISE[0])}]
+def first_of_each_class(searches):
+    """Return the first search of each class."""
+    firsts = {}
+    for one in searches:
+        firsts.setdefault(type(one), one)
+    return list(firsts.values())
+
+
+def without(searches, others):
+    """Return the searches that are not among the others."""
+    known = set(map(repr, others))
+    return [one for one in searches if repr(one) not in known]
+
+
+# The first ones are quick tests, and the first of each class are slow ones. All others check the
+# same code with other estimators.
+QUICK = [
+    next(one for one in instances() if type(one).__name__ == "RandomizedSearchCV"),
+    next(stepwise_searches()),
+]
+SLOW = without(first_of_each_class(instances()), QUICK)
+EXHAUSTIVE = without(instances(), QUICK + SLOW)
 
 
 # They warn of what their data is meant to provoke. Some of what scikit-learn expects to fail passes
 # for its own searches, too.
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks(PLAIN + STEPWISE, expected_failed_checks=known_failures, xfail_strict=False)
+@parametrize_with_checks(QUICK, expected_failed_checks=known_failures, xfail_strict=False)
 def test_a_search_is_an_estimator(estimator, check):
     check(estimator)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks(SLOW, expected_failed_checks=known_failures, xfail_strict=False)
+def test_each_class_of_searches_is_an_estimator(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.filterwarnings("ignore")
 @parametrize_with_checks(EXHAUSTIVE, expected_failed_checks=known_failures, xfail_strict=False)
-def test_other_searches_are_estimators(estimator, check):
+def test_searches_of_other_estimators_are_estimators(estimator, check):
     check(estimator)
 
 
@@ -107,6 +133,8 @@ def incremental_searches():
 
 
 INCREMENTAL = list(incremental_searches())
+SLOW_INCREMENTAL = without(first_of_each_class(INCREMENTAL), INCREMENTAL[:1])
+EXHAUSTIVE_INCREMENTAL = without(INCREMENTAL, INCREMENTAL[:1] + SLOW_INCREMENTAL)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -117,6 +145,14 @@ def test_an_incremental_search_is_an_estimator(estimator, check):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks(INCREMENTAL[1:])
-def test_other_incremental_searches_are_estimators(estimator, check):
+@parametrize_with_checks(SLOW_INCREMENTAL)
+def test_each_class_of_incremental_searches_is_an_estimator(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks(EXHAUSTIVE_INCREMENTAL)
+def test_incremental_searches_of_regressors_are_estimators(estimator, check):
     check(estimator)

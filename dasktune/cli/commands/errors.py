@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dasktune.cli.arguments import add_experiment, add_storage_options, storage_of
 from dasktune.cli.experiment_overview import find_trial, read_experiment
@@ -11,7 +11,7 @@ from dasktune.cli.output import write
 from dasktune.dashboard.model.trial_projection import TrialProjection
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
-from dasktune.text.formatting import one_line, printable_lines
+from dasktune.text.formatting import one_line, plural, printable_lines
 
 __all__ = ["add_arguments", "run"]
 
@@ -33,12 +33,27 @@ def run(arguments: argparse.Namespace) -> int:
     storage = storage_of(arguments)
     projection = read_experiment(storage).projection
     if arguments.trial is None:
-        failed = [trial for trial in projection.trials if trial.status == "ERROR" or trial.failures]
-        write("\n\n".join(map(_last_failure, failed)) or "no trial failed")
+        write(_failures(projection.trials))
         return 0
     trial = find_trial(projection, arguments.trial)
     write(_all_failures(storage, trial) or f"trial {one_line(trial.trial_id)} has not failed")
     return 0
+
+
+def _failures(trials: Iterable[TrialProjection]) -> str:
+    """Return the last failure of each trial, and how many trials failed only before a restore."""
+    texts, earlier = [], []
+    for trial in trials:
+        if trial.status == "ERROR" or trial.error:
+            texts.append(_last_failure(trial))
+        elif trial.failures:
+            # A restore that runs a failed trial again forgets the error; `error.txt` keeps it.
+            earlier.append(one_line(trial.trial_id))
+    texts = texts or ["no trial failed"]
+    if earlier:
+        count, name = f"{len(earlier)} {plural('trial', len(earlier))}", earlier[0]
+        texts.append(f"{count} failed before a restore: `dasktune errors EXPERIMENT {name}` shows why")
+    return "\n\n".join(texts)
 
 
 def _last_failure(trial: TrialProjection) -> str:

@@ -171,7 +171,9 @@ def _what_next(overview: Overview) -> str:
         return f"Resume  {call}\n        in the program or notebook that defines {name}"
     command = " ".join(map(shlex.quote, ("dasktune", "resume", path, f"{where}:{name}")))
     command += " --errored restart" if again else ""
-    return f"Resume  {command}\nor      {call} in {where}"
+    # Without an address both start workers on this machine, wherever the experiment ran before.
+    elsewhere = "        (on a cluster: --address ADDRESS, or client=ADDRESS)"
+    return f"Resume  {command}\nor      {call} in {where}\n{elsewhere}"
 
 
 def _indented(text: str) -> str:

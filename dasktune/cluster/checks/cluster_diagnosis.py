@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -16,7 +16,8 @@ from dasktune.cluster.checks.diagnosis import (
     SCHEDULER,
     Diagnosis,
     diagnose_clocks,
-    diagnose_package,
+    diagnose_connection,
+    diagnose_packages,
     diagnose_python,
     diagnose_resources,
     diagnose_shared_storage,
@@ -68,15 +69,21 @@ def examine(
         yield Diagnosis(level="fail", subject="connection", finding=str(error))
         return
     with connection:
-        yield _connected(connection)
+        if connection.direct:
+            yield diagnose_connection(_where(connection), is_direct=True)
         workers, silent = _sync(connection, _check_workers_answer(connection.client, timeout_s))
+        if not connection.direct:
+            is_known = any(one.status == "running" and one.address not in silent for one in workers)
+            yield diagnose_connection(_where(connection), is_direct=False if is_known else None)
         answering = [one for one in workers if one.address not in silent and not one.python_differs]
         yield from diagnose_workers(workers, silent)
-        yield from _of_versions(connection, workers, answering, timeout_s)
+        usable = yield from _of_versions(connection, workers, answering, timeout_s)
         if workers:
             yield from diagnose_resources(workers)
         if storage is not None:
-            yield from _of_storage(connection, storage, answering, timeout_s)
+            # Elsewhere the check would fail for a reason that has been named.
+            able = [one for one in answering if one.address in usable]
+            yield from _of_storage(connection, storage, able, timeout_s)
 
 
 def _sync(connection: Connection, work: Any) -> Any:
@@ -91,19 +98,9 @@ def _sync(connection: Connection, work: Any) -> Any:
         raise ClusterError(f"the scheduler at {connection.address} was lost: {error!r}") from error
 
 
-def _connected(connection: Connection) -> Diagnosis:
-    where = f"scheduler at {connection.address}"
-    if connection.embedded:
-        where += ", started here for this check"
-    if connection.direct:
-        return Diagnosis(level="ok", subject="connection", finding=f"{where}; workers are reached directly")
-    return Diagnosis(
-        level="warn",
-        subject="connection",
-        finding=f"{where}; no worker was reached directly",
-        advice="All calls go through the scheduler, which is slower. Run the driver inside the "
-        "cluster's network, or submit() it.",
-    )
+def _where(connection: Connection) -> str:
+    started = ", started here for this check" if connection.embedded else ""
+    return f"scheduler at {connection.address}{started}"
 
 
 async def _check_workers_answer(client: Any, timeout_s: float) -> tuple[list[WorkerCapacity], set[str]]:
@@ -154,14 +151,14 @@ def _of_versions(
     workers: Sequence[WorkerCapacity],
     answering: Sequence[WorkerCapacity],
     timeout_s: float,
-) -> Iterator[Diagnosis]:
+) -> Generator[Diagnosis, None, set[str]]:
+    """Yield the diagnoses; return the addresses of the workers that can import dasktune."""
     answers, drifts = _sync(connection, _answers(connection.client, answering, timeout_s))
     foreign = {one.address: one.python for one in workers if one.python_differs}
     ours = {"python": platform.python_version(), "dasktune": __version__}
     ours |= {name: version(name) for name in _PACKAGES}
     yield diagnose_python(ours["python"], foreign, answers)
-    for name in ("dasktune", *_PACKAGES):
-        yield diagnose_package(name, ours[name], {where: one[name] for where, one in answers.items()})
+    yield from diagnose_packages({name: ours[name] for name in ("dasktune", *_PACKAGES)}, answers)
     broken = {where: one["failure"] for where, one in answers.items() if one["failure"]}
     if broken:
         where, failure = next(iter(broken.items()))
@@ -180,6 +177,7 @@ def _of_versions(
             advice="Read their logs.",
         )
     yield from diagnose_clocks(drifts)
+    return {where for where, one in answers.items() if one["dasktune"] is not None and not one["failure"]}
 
 
 async def _answers(

@@ -17,7 +17,9 @@ __all__ = [
     "SCHEDULER",
     "Diagnosis",
     "diagnose_clocks",
+    "diagnose_connection",
     "diagnose_package",
+    "diagnose_packages",
     "diagnose_python",
     "diagnose_resources",
     "diagnose_shared_storage",
@@ -60,6 +62,30 @@ class Diagnosis:
     subject: str
     finding: str
     advice: str = ""
+
+
+def diagnose_connection(where: str, *, is_direct: bool | None) -> Diagnosis:
+    """Judge the way from this process to the workers.
+
+    Parameters
+    ----------
+    where : str
+        The scheduler.
+    is_direct : bool or None
+        Whether the workers are reached directly; None if no worker answers at all, which is not the
+        fault of the way.
+    """
+    if is_direct is None:
+        return Diagnosis(level="ok", subject="connection", finding=where)
+    if is_direct:
+        return Diagnosis(level="ok", subject="connection", finding=f"{where}; workers are reached directly")
+    return Diagnosis(
+        level="warn",
+        subject="connection",
+        finding=f"{where}; no worker was reached directly",
+        advice="All calls go through the scheduler, which is slower. Run the driver inside the "
+        "cluster's network, or submit() it.",
+    )
 
 
 def diagnose_workers(workers: Sequence[WorkerCapacity], silent: set[str]) -> Iterator[Diagnosis]:
@@ -157,6 +183,26 @@ def diagnose_python(
     return Diagnosis(level="ok", subject="python", finding=f"{ours}{also}")
 
 
+def diagnose_packages(
+    ours: Mapping[str, str], answers: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Diagnosis]:
+    """Judge the versions of packages.
+
+    Parameters
+    ----------
+    ours : mapping of str to str
+        The version of each package in this process, by name.
+    answers : mapping
+        The answer of each process, by address, with its versions; None where a package is missing.
+    """
+    for name, version in ours.items():
+        found = diagnose_package(name, version, {where: one[name] for where, one in answers.items()})
+        # Each release of distributed requires the same one of Dask, so both differ for one reason.
+        is_said = name == "dask" and all(one["dask"] == one["distributed"] for one in answers.values())
+        if found.level == "ok" or not is_said:
+            yield found
+
+
 def diagnose_package(name: str, ours: str, theirs: Mapping[str, str | None]) -> Diagnosis:
     """Judge the versions of a package.
 
@@ -212,7 +258,9 @@ def diagnose_resources(workers: Sequence[WorkerCapacity]) -> Iterator[Diagnosis]
             finding=f"{len(undeclared)} of {len(workers)} workers declare no CPU; "
             "an experiment makes them declare one for each thread",
         )
-    crowded = [o.address for o in workers if o.memory_limit and o.memory > 0.7 * o.memory_limit]
+    # A paused worker is named among the workers, for the same reason.
+    others = [one for one in workers if one.memory_limit and one.status != "paused"]
+    crowded = [one.address for one in others if one.memory > 0.7 * one.memory_limit]
     if crowded:
         yield Diagnosis(
             level="warn",

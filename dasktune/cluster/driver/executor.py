@@ -156,8 +156,8 @@ class DaskTrialExecutor:
         self._demand = AdaptiveDemand(connection.client, settings.name, self._growth)
         #: The workers that Dask has paused, as last read.
         self._paused: set[str] = set()
-        #: The resources of each worker, as last reported to the runner.
-        self._offers: dict[str, dict[str, float]] = {}
+        #: The resources of each worker, as last reported to the runner, and the ledger's revision.
+        self._reported: tuple[dict[str, dict[str, float]], int] = {}, -1
         #: The request of the trials that wait for room, and their number. Replaced as a whole by
         #: the runner's thread, so the loop reads a consistent pair.
         self._waiting: tuple[PlacementGroupFactory | None, int] = (None, 0)
@@ -252,7 +252,7 @@ class DaskTrialExecutor:
 
     def worker_resources(self) -> Mapping[str, Mapping[str, float]]:
         """Return the resources of the workers as last reported."""
-        return self._offers
+        return self._reported[0]
 
     def cluster_shares(self) -> ClusterShares | None:
         """Return the shares of all experiments as of the last reading of the workers."""
@@ -611,11 +611,18 @@ class DaskTrialExecutor:
         It waits while a run on a removed worker has not ended yet, so that the runner gets the loss
         of the trial before the smaller resources of the cluster.
         """
-        offers = self._reservations.with_ledger(lambda ledger, _: ledger.available_resources())
-        runs = tuple(self._running.values())
-        if offers and offers != self._offers and not any(map(self._has_lost_worker, runs)):
-            self._offers = offers
-            self._events.put([ClusterChanged(workers=offers, time=self._clock.now())])
+        offers, revision = self._reported
+        # With a thousand workers it would take milliseconds to see that all have what they had.
+        if self._reservations.with_ledger(lambda ledger, _: ledger.revision) == revision:
+            return
+        if any(map(self._has_lost_worker, tuple(self._running.values()))):
+            return
+        found, revision = self._reservations.with_ledger(
+            lambda ledger, _: (ledger.available_resources(), ledger.revision)
+        )
+        self._reported = found or offers, revision
+        if found and found != offers:
+            self._events.put([ClusterChanged(workers=found, time=self._clock.now())])
 
     def _has_lost_worker(self, run: TrialRun) -> bool:
         return bool(self._reservations.missing_workers(run.reservation))

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from math import inf
-
-from dasktune.placement import WorkerCapacity
 
 __all__ = ["HeartbeatAges"]
 
@@ -32,8 +29,7 @@ class HeartbeatAges:
     --------
     >>> ages = HeartbeatAges(2.0)
     >>> def age(heartbeat: float, age: float, now: float) -> float:
-    ...     worker = WorkerCapacity(address="tcp://a:1", heartbeat=heartbeat, age=age)
-    ...     return ages.update({"tcp://a:1": worker}, now)["tcp://a:1"].age
+    ...     return ages.update({"tcp://a:1": (heartbeat, age)}, now)["tcp://a:1"]
     >>> age(heartbeat=1000.0, age=0.5, now=0.0)
     0.5
     >>> age(heartbeat=1000.0, age=3600.5, now=1.0)
@@ -44,21 +40,23 @@ class HeartbeatAges:
 
     def __init__(self, max_step: float) -> None:
         self._max_step = max_step
-        self._previous: Mapping[str, WorkerCapacity] = {}
+        #: The last heartbeat of each worker, and the age that was counted.
+        self._previous: dict[str, tuple[float, float]] = {}
         self._read_at = 0.0
 
     def update(
         self,
-        workers: Mapping[str, WorkerCapacity],
+        heartbeats: Mapping[str, tuple[float, float]],
         now: float,
         answered_at: Callable[[str], float] = lambda _: -inf,
-    ) -> dict[str, WorkerCapacity]:
-        """Return the workers with their counted silence as the age.
+    ) -> dict[str, float]:
+        """Return the counted silence of each worker in seconds, by address.
 
         Parameters
         ----------
-        workers : mapping
-            All workers by address, as read from the scheduler.
+        heartbeats : mapping
+            For all workers by address the time of the last heartbeat and its age in seconds, both
+            on the scheduler's clock.
         now : float
             Seconds on a monotonic clock.
         answered_at : callable, optional
@@ -66,19 +64,10 @@ class HeartbeatAges:
         """
         passed = min(now - self._read_at, self._max_step)
         self._read_at = now
-        self._previous = found = {
-            address: self._with_age(worker, self._previous.get(address), passed, now - answered_at(address))
-            for address, worker in workers.items()
-        }
-        return found
-
-    @staticmethod
-    def _with_age(
-        worker: WorkerCapacity, before: WorkerCapacity | None, passed: float, since_answer: float
-    ) -> WorkerCapacity:
-        age = worker.age
-        if before is not None:
-            is_silent = before.heartbeat == worker.heartbeat
-            age = before.age + passed if is_silent else min(age, passed)
-        age = min(age, since_answer)
-        return worker if age == worker.age else replace(worker, age=age)
+        ages = {}
+        for address, (heartbeat, age) in heartbeats.items():
+            if (before := self._previous.get(address)) is not None:
+                age = before[1] + passed if before[0] == heartbeat else min(age, passed)
+            ages[address] = min(age, now - answered_at(address))
+        self._previous = {address: (heartbeats[address][0], age) for address, age in ages.items()}
+        return ages

@@ -7,13 +7,16 @@ scheduler has it, and returns what the plugin reserves for other experiments.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from dasktune.cluster.resources.declare import GPUS
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME
 from dasktune.placement import WorkerCapacity
 
 __all__ = ["list_workers", "read_cluster"]
+
+#: Given each worker's last heartbeat and its age in seconds, by address, returns the ages to use.
+CountAges: TypeAlias = Callable[[Mapping[str, tuple[float, float]]], Mapping[str, float]]
 
 #: Amounts below this are rounding errors of sums of fractions.
 _LEAST: Final = 1e-6
@@ -94,7 +97,7 @@ def _scheduler_side(
                 "heartbeat": worker.last_seen,
                 "memory": worker.metrics.get("memory", 0),
                 "memory_limit": worker.memory_limit or 0,
-                "python": worker.versions.get("host", {}).get("python", ""),
+                "python": ".".join(worker.versions.get("host", {}).get("python", "").split(".")[:2]),
                 "nanny": worker.nanny is not None,
             }
         return workers, share
@@ -123,7 +126,10 @@ async def list_workers(client: Any) -> dict[str, WorkerCapacity]:
 
 
 async def read_cluster(
-    client: Any, own_prefix: str, demand: Mapping[str, Any] | None = None
+    client: Any,
+    own_prefix: str,
+    demand: Mapping[str, Any] | None = None,
+    count_ages: CountAges | None = None,
 ) -> tuple[dict[str, WorkerCapacity], dict[str, Any] | None]:
     """Read all workers, and report the experiment's demand, in one call to the scheduler.
 
@@ -139,6 +145,9 @@ async def read_cluster(
     demand : mapping, optional
         The experiment's demand, see
         :meth:`~dasktune.cluster.sharing.share_reporter.ShareReporter.demand`.
+    count_ages : callable, optional
+        Given the time of each worker's last heartbeat and its age by the scheduler's clock, by
+        address, returns the ages to use.
 
     Returns
     -------
@@ -149,8 +158,8 @@ async def read_cluster(
     found, share = await client.run_on_scheduler(
         _scheduler_side(own_prefix, demand, booked_by_tasks=_booked_by_tasks())
     )
-    workers = {
-        address: WorkerCapacity(**{**info, "python": ".".join(info["python"].split(".")[:2])})
-        for address, info in found.items()
-    }
-    return workers, share
+    if count_ages is not None:
+        heartbeats = {address: (info["heartbeat"], info["age"]) for address, info in found.items()}
+        for address, age in count_ages(heartbeats).items():
+            found[address]["age"] = age
+    return {address: WorkerCapacity(**info) for address, info in found.items()}, share

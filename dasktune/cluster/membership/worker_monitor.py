@@ -193,7 +193,7 @@ class WorkerMonitor:
             return False
         loop = asyncio.get_running_loop()
         begun = loop.time()
-        reading = read_cluster(self._client, self._own_prefix, self._share.demand())
+        reading = read_cluster(self._client, self._own_prefix, self._share.demand(), self._count_ages)
         try:
             workers, share = await asyncio.wait_for(reading, _READ_DEADLINE)
         except asyncio.TimeoutError:
@@ -210,8 +210,11 @@ class WorkerMonitor:
         if self.is_connected:
             self._subscribe(workers)
             self._share.on_answer(share)
-            self._on_workers(self._heartbeats.update(workers, self._read_at, self._answered_at))
+            self._on_workers(workers)
         return self.is_connected
+
+    def _count_ages(self, heartbeats: Mapping[str, tuple[float, float]]) -> Mapping[str, float]:
+        return self._heartbeats.update(heartbeats, asyncio.get_running_loop().time(), self._answered_at)
 
     async def _reconnect(self) -> None:
         logger.warning("the connection to the Dask scheduler is lost; waiting for it to come back")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import ceil, floor, inf
@@ -29,8 +29,8 @@ from dask.utils import parse_timedelta
 from distributed import Client, Status, default_client
 from distributed.deploy import SpecCluster
 
-from dasktune.placement import Ledger, WorkerCapacity
-from dasktune.trial.resources import ElasticPlacement, PlacementGroupFactory
+from dasktune.placement import Ledger, WorkerCapacity, host_of
+from dasktune.trial.resources import ElasticPlacement, HostPlacement, PlacementGroupFactory
 
 __all__ = [
     "AdaptiveDemand",
@@ -119,14 +119,17 @@ def demand_signal(
     >>> demand_signal(PlacementGroupFactory([{"CPU": 1}]), 6, ledger, new_worker=worker)
     DemandSignal(tasks=6, weight=1.0)
     """
-    needs = request.required_resources
-    workers = ledger.workers
-    missing = waiting - sum(
-        _room(needs, lambda kind, at=address: ledger.free(at, kind))  # type: ignore[misc]
-        for address, worker in workers.items()
+    usable = [
+        address
+        for address, worker in ledger.workers.items()
         if worker.status in _USABLE and not worker.python_differs and address not in ledger.leaving
-    )
-    more = _workers_for(request, missing, new_worker)
+    ]
+    if new_worker is not None and _together(request, new_worker) > 1:
+        more = _workers_for_hosts(request, waiting, ledger, usable, new_worker)
+    else:
+        needs = request.required_resources
+        missing = waiting - sum(_free_room(needs, ledger, address) for address in usable)
+        more = _workers_for(request, missing, new_worker)
     return signal_for(more, ledger, busy=busy, place=place, sharers=sharers) if more else None
 
 
@@ -199,9 +202,61 @@ def _workers_for(request: PlacementGroupFactory, trials: int, worker: WorkerCapa
     return ceil(trials / each) if span and each else 0
 
 
+def _workers_for_hosts(
+    request: PlacementGroupFactory,
+    trials: int,
+    ledger: Ledger,
+    addresses: Iterable[str],
+    worker: WorkerCapacity,
+) -> int:
+    """Return how many new workers the trials need if a host's part takes several workers.
+
+    Where new workers will run is not known. So they are taken to fill hosts: those with fewer
+    workers than the host that has most of them, then others. If they come elsewhere, and there is
+    room for all bundles but not in the right places, no more are requested.
+    """
+    bundle, per_host = request.bundles[0], _per_host(request)
+    each, together = _room(bundle, worker.total), _together(request, worker)
+    rooms: dict[str, list[int]] = {}
+    for address in addresses:
+        rooms.setdefault(host_of(address), []).append(_free_room(bundle, ledger, address))
+    most = max(together, *map(len, rooms.values())) if rooms else together
+    missing = trials * len(request.bundles)
+    for on_workers in rooms.values():
+        parts, rest = divmod(sum(on_workers), per_host)
+        # A trial uses a host once.
+        missing -= per_host * min(parts, trials)
+        if parts < trials and len(on_workers) < most:
+            missing -= rest
+    whole, rest = divmod(max(missing, 0), per_host)
+    return whole * together + ceil(rest / each)
+
+
+def _per_host(request: PlacementGroupFactory) -> int:
+    """Return how many bundles a host must have room for, if it has one of the trial."""
+    if isinstance(request, HostPlacement):
+        if request.per_host is not None:
+            return request.per_host
+        if request.strategy == "STRICT_PACK":
+            return len(request.bundles)
+    return 1
+
+
+def _together(request: PlacementGroupFactory, worker: WorkerCapacity) -> int:
+    """Return how many workers like this one hold a host's part of a trial; 0 if none can."""
+    each = _room(request.bundles[0], worker.total)
+    return ceil(_per_host(request) / each) if each else 0
+
+
+def _free_room(needs: Mapping[str, float], ledger: Ledger, address: str) -> int:
+    return _room(needs, lambda kind: ledger.free(address, kind))
+
+
 def _span(request: PlacementGroupFactory, worker: WorkerCapacity) -> int:
     """Return how many workers like this one a trial needs; 0 if no number of workers is enough."""
-    names = map(str, range(len(request.bundles)))
+    together = max(_together(request, worker), 1)
+    hosts = len(request.bundles) // _per_host(request)
+    names = [f"tcp://host-{host}:{number}" for host in range(hosts) for number in range(together)]
     ledger = Ledger()
     # Other experiments may use the worker that was seen, or their share of it is withheld.
     empty = replace(worker, status="running", used={}, withheld={})
@@ -210,7 +265,7 @@ def _span(request: PlacementGroupFactory, worker: WorkerCapacity) -> int:
     return 0 if placement is None else len(placement.addresses)
 
 
-def _room(needs: dict[str, float], have: Callable[[str], float]) -> int:
+def _room(needs: Mapping[str, float], have: Callable[[str], float]) -> int:
     """Return how many times `needs` fits; an empty request fits any number of times."""
     fits = min((have(kind) / amount for kind, amount in needs.items() if amount), default=inf)
     return _MOST * _MOST if fits == inf else floor(fits + _EPSILON)

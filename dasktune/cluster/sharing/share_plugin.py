@@ -335,9 +335,12 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         dict
             ``used``: `used` with the memory that other experiments hold. ``withheld``: what is free
             there and reserved for other experiments. ``gpu_loads``: the part of each GPU that other
-            experiments hold or that is reserved for them.
+            experiments hold or that is reserved for them. Empty if there is no such limit.
         """
         others = [lease for lease in self.records.special_on(worker.address) if lease.experiment != name]
+        if not others and self.plan is None:
+            # A driver asks for each worker every second, and mostly has the cluster for itself.
+            return {}
         used = dict(used)
         if "memory" not in worker.resources and (memory := memory_of(others)):
             used["memory"] = memory

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from bokeh.models import LinearColorMapper
+from bokeh.models import BasicTicker, LinearColorMapper
 
 from dasktune.dashboard.figures import theme
 from dasktune.dashboard.figures.figure_spec import FigureSpec, empty_spec
@@ -20,6 +20,8 @@ from dasktune.errors import ConfigError
 
 __all__ = ["curves_spec", "learning_curves"]
 
+#: Largest number of characters of a metric and of several trials in a title.
+_MOST_TITLE: Final = 30
 #: Maximum number of points of a line.
 _POINTS: Final = 200
 #: Colours of cells: first without curves, then with few to many curves.
@@ -84,7 +86,10 @@ def curves_spec(
     name = theme.goal_name(projection)
     title = f"Learning curves of {name}"
     if trials is not None:
-        title = f"{name} of {', '.join(label(one, 30) for one in trials)}"
+        names = ", ".join(label(one, 30) for one in trials)
+        # More would not fit beside the details of the trials, and the legend has the names.
+        fits = len(trials) == 1 or len(name) + len(names) <= _MOST_TITLE
+        title = f"{name} of {names if fits else f'{len(trials)} trials'}"
     if not projection.num_results or not projection.metrics:
         return empty_spec(title, height=height)
     lines = _chosen(projection, max_lines) if trials is None else _named(projection, trials)
@@ -96,8 +101,9 @@ def curves_spec(
         density = density or Density()
         density.update(projection)
         y_range = density.y_range
-        chosen = "; the grey shadow is all" if trials else f": {len(lines)} as lines, the grey shadow is all"
-        title += f"{chosen} {count:,} trials"
+        # The figure of chosen trials may be narrow, so this is a line of its own.
+        chosen = "\n" if trials else f": {len(lines)} as lines, "
+        title += f"{chosen}the grey shadow is all {count:,} trials"
         longest = density.longest
         sources["shadow"] = _shadow(density)
     else:
@@ -128,6 +134,8 @@ def _draw(spec: FigureSpec) -> theme.Figure:
         x_range=spec.range("x"),
         y_range=spec.range("y"),
     )
+    # There are no parts of an iteration.
+    made.xaxis.ticker = BasicTicker(min_interval=1)
     if shadowed:
         made.image(
             source=spec.source("shadow"),

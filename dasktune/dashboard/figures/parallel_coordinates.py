@@ -66,12 +66,12 @@ def parallel_spec(
     columns = parameter_axes(projection, trials, parameters)[:_MOST_AXES]
     if not columns:
         return empty_spec(title, "no parameter differs between trials", height)
-    if len(trials) < len(ranked):
-        title += f" of {len(trials)} trials: the best {_MOST // 2} and a sample of the others"
     axes = [*columns, ParameterAxis(name, np.array([trial.best_value() for trial in trials]))]
     trial_labels = [label(trial.trial_id) for trial in trials]
     if projection.mode is not None:
         title += "; stronger colours are better"
+    if len(trials) < len(ranked):
+        title += f"\n{len(trials)} trials: the best {_MOST // 2} and a sample of the others"
     return static_spec(partial(_draw, title, axes, trial_labels, projection.mode is not None, height))
 
 

@@ -15,6 +15,10 @@ from dasktune.dashboard.model.trial_projection import RungVisit, TrialProjection
 
 __all__ = ["rungs"]
 
+#: Largest number of columns whose counts are explained below each of them.
+_MOST_WORDY: Final = 6
+#: What the counted trials did, by whether there are clones.
+_PASSED: Final = {False: "continued", True: "became clones"}
 #: With more rungs, the scheduler is no successive halving: it decides at nearly every result.
 _MOST_RUNGS: Final = 40
 _MOST_DOTS: Final = 5_000
@@ -176,11 +180,15 @@ def _label_columns(
         came[at] += 1
         chosen[at] += visit.outcome == what
     top = max(visit.budget for visit, _ in visits)
+    # In a narrow window many columns have room for the numbers alone.
+    reached, what = (" reached it", f" {what}") if len(place) <= _MOST_WORDY else ("", "")
+    if not what:
+        made.xaxis.axis_label += f"; trials that reached it, and that {_PASSED[_is_cloned(visits)]}"
     texts = {}
     for (bracket, budget), at in place.items():
         named = f"{budget:g} ({bracket:g}…)" if several else f"{budget:g}"
-        count = "" if budget == top and not chosen[at] else f", {chosen[at]} {what}"
-        texts[at] = f"{named}\n{came[at]} reached it{count}"
+        count = "" if budget == top and not chosen[at] else f"\n{chosen[at]:,}{what}"
+        texts[at] = f"{named}\n{came[at]:,}{reached}{count}"
     made.xaxis.ticker = FixedTicker(ticks=list(texts))
     made.xaxis.major_label_overrides = texts
     made.xaxis.major_label_text_color = theme.INK

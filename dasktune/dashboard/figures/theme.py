@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
 from bokeh.models import (
+    BasicTickFormatter,
     CustomAction,
     CustomJS,
     HoverTool,
@@ -146,6 +147,10 @@ def new_figure(
     made.axis.axis_label_text_color = INK
     made.axis.axis_label_text_font_size = "12px"
     made.axis.axis_label_text_font_style = "normal"
+    for axis in made.axis:
+        if isinstance(axis.formatter, BasicTickFormatter):
+            # By default 120000 is 1.200e+5.
+            axis.formatter.power_limit_high = 6
     return made
 
 

@@ -146,7 +146,10 @@ class Density:
         scale = columns / (self.x_range[1] - self.x_range[0])
         steps = np.clip(np.ceil((x1 - x0) * scale), 1, _MOST_STEPS).astype(np.int64)
         which = np.repeat(np.arange(len(steps)), steps)
-        part = (np.arange(steps.sum()) - np.repeat(steps.cumsum() - steps, steps)) / steps[which]
+        # Points in the middles of the steps. At their borders, which may be those of columns,
+        # rounding would put two points into one column and leave the next one empty.
+        step = np.arange(steps.sum()) - np.repeat(steps.cumsum() - steps, steps)
+        part = (step + 0.5) / steps[which]
         with np.errstate(invalid="ignore", over="ignore"):
             x = x0[which] + part * (x1 - x0)[which]
             y = y0[which] + part * (y1 - y0)[which]

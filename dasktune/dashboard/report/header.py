@@ -227,7 +227,7 @@ def _cards(
     done = f"{projection.num_finished:,} of {total:,}" if total else "0"
     yield "trials done", done, note
     workers = len(projection.workers)
-    note = f"{workers} {plural('worker', workers)}"
+    note = f"{workers:,} {plural('worker', workers)}"
     yield "elapsed", format_duration(projection.elapsed), note
     yield "results", f"{projection.num_results:,}", ""
     if projection.saved_iterations:

@@ -86,6 +86,8 @@ _RETRY_SECONDS: Final = 0.1
 _START_TIMEOUT: Final = 30.0
 #: Maximum seconds to wait for the thread to end. The driver waits, so it must be short.
 _CLOSE_TIMEOUT: Final = 3.0
+#: Maximum seconds from a signal to its handler while the main thread waits for the server.
+_SIGNAL_SECONDS: Final = 0.5
 #: Maximum seconds for the last poll.
 _FINAL_POLL_TIMEOUT: Final = 1.0
 #: Maximum seconds from the beginning of the end until all pages have been drawn for the last time.
@@ -281,10 +283,17 @@ class WebServer:
         self._http: BoundedServer | None = None
         self._closing: asyncio.Event | None = None
         self._error: BaseException | None = None
-        self._ready = threading.Event()
+        self._ready, self._ended = threading.Event(), threading.Event()
+        self._is_abandoned = False
         self._thread = threading.Thread(target=self._run, daemon=True, name="dasktune-dashboard")
         self._thread.start()
-        if not self._ready.wait(_START_TIMEOUT):
+        try:
+            is_ready = self._ready.wait(_START_TIMEOUT)
+        except BaseException:
+            self._abandon()
+            raise
+        if not is_ready:
+            self._abandon()
             raise TimeoutError(f"the dashboard did not start within {_START_TIMEOUT:g} s")
         if self._error is not None:
             raise self._error
@@ -310,8 +319,27 @@ class WebServer:
                 logger.warning("the dashboard did not stop within %g s", _CLOSE_TIMEOUT)
 
     def wait(self) -> None:
-        """Wait until the server has stopped."""
+        """Wait until the server has stopped.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            After Ctrl-C; the server is still open then.
+        """
+        # A signal that comes just before the main thread blocks does not wake it, and neither does
+        # one that the system delivers to another thread, so it must not block for long. After an
+        # exception inside `join` Python takes the thread for dead, and `close` would not close it.
+        while not self._ended.wait(_SIGNAL_SECONDS):
+            pass
         self._thread.join()
+
+    def _abandon(self) -> None:
+        """End the server as soon as it has started, because its caller cannot close it."""
+        # The thread sets `_loop` before it reads the flag. If it is not set yet, the thread will
+        # see the flag; otherwise the loop runs, and the callback arrives.
+        self._is_abandoned = True
+        if self._loop is not None:
+            self._loop.add_callback(self._end)
 
     def _end(self) -> None:
         if self._closing is not None:
@@ -327,6 +355,7 @@ class WebServer:
                 logger.exception("the dashboard has ended because of an error")
         finally:
             self._ready.set()
+            self._ended.set()
 
     async def _serve(self) -> None:
         self._loop, self._closing = IOLoop.current(), asyncio.Event()
@@ -355,6 +384,8 @@ class WebServer:
         polling = asyncio.create_task(self._poll())
         listing = asyncio.create_task(self._refresh_list())
         self._ready.set()
+        if self._is_abandoned:
+            self._end()
         try:
             await self._closing.wait()
         finally:

@@ -20,6 +20,7 @@ from multiprocessing.reduction import send_handle
 from typing import Any, Final
 
 from dasktune.isolation.process import Interpreter, guarded, import_path, start_interpreter
+from dasktune.isolation.process_mark import give_mark, kill_marked, new_mark
 from dasktune.isolation.ranks.fork_server_process import (
     FORKER,
     Forked,
@@ -137,7 +138,8 @@ class ForkServer:
     # Modules may start processes when they are imported. They belong to the server's process group,
     # which a thread kills as soon as the server has died, and a guard if the worker has. The server
     # is reaped only in `_end`, after the last kill of the group, so the number of the group cannot
-    # belong to another one.
+    # belong to another one. Those that have left the group have the server's mark; a rank has a
+    # mark of its own (`rewrite_mark`).
 
     def __init__(self, environment: Mapping[str, str], modules: Sequence[str]) -> None:
         self._lock = threading.Lock()
@@ -151,15 +153,17 @@ class ForkServer:
         self.users = 0
         self._reaping = threading.Lock()
         self._is_reaped = False
-        #: Set when the server has died and its process group was killed.
+        self._mark = new_mark()
+        #: Set when the server has died, and what it had started was killed.
         self._has_died = threading.Event()
         self._link: Connection
         self._link, theirs = Pipe()
         try:
             with theirs:
                 program = "dasktune.isolation.ranks.fork_server_process"
-                self._process = Interpreter(start_interpreter(program, theirs.fileno(), environment))
-            self._guard = guarded(self.pid)
+                marked = {**environment, **give_mark(os.environ, self._mark)}
+                self._process = Interpreter(start_interpreter(program, theirs.fileno(), marked))
+            self._guard = guarded(self.pid, self._mark)
         except BaseException:
             # A server without its connection exits.
             self._link.close()
@@ -316,6 +320,7 @@ class ForkServer:
         """Kill what modules have started as soon as the server has died."""
         self._process.is_running(wait=True)
         self._kill_group()
+        kill_marked(self._mark)
         self._has_died.set()
 
     def _kill_group(self) -> None:

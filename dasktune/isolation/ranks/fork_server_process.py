@@ -25,6 +25,7 @@ from multiprocessing.reduction import recv_handle
 from typing import Final
 
 from dasktune.isolation.child import die_with
+from dasktune.isolation.process_mark import MARK, rewrite_mark
 from dasktune.isolation.ranks import rank_process
 from dasktune.trainable.running.error_info import error_info
 from dasktune.trial.events import ErrorInfo
@@ -163,6 +164,7 @@ def _serve(link: Connection) -> tuple[Connection, int] | None:
                 answer = Forked(error=str(error))
             if answer is None:
                 link.close()
+                rewrite_mark(request.variables[MARK])
                 os.environ.update(request.variables)
                 return Connection(own), crash_file
             os.close(own)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -10,7 +11,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from dasktune.isolation.process import ChildDied, ChildProcess
@@ -18,6 +18,7 @@ from dasktune.isolation.ranks.fork_server import ForkServer, ForkServerLost, For
 from dasktune.isolation.ranks.rank_layout import inherited_environment, shared_environment
 from dasktune.isolation.ranks.rank_messages import (
     AgentLost,
+    DropShards,
     DumpStacks,
     FromAgent,
     FromRank,
@@ -29,11 +30,16 @@ from dasktune.isolation.ranks.rank_messages import (
     RankDied,
     RankStart,
     RunRank,
+    ShardsStaged,
+    ShardsUploaded,
     StacksDumped,
+    StageShards,
     StartRanks,
     TellRanks,
     ToAgent,
+    UploadShards,
 )
+from dasktune.isolation.ranks.shard_staging import ShardStaging
 from dasktune.trainable.data.child_payload import ChildPayload
 from dasktune.trainable.running.error_info import error_info
 from dasktune.trial.events import ErrorInfo
@@ -51,6 +57,9 @@ _KEEPS_PORT: Final[bool] = sys.platform.startswith("linux")
 
 #: Pings of a rank during the time after which it counts its worker as lost.
 _PINGS: Final = 6
+
+#: Errors of a disk that is full.
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 #: What is shown of a rank whose stacks did not come. They come even if C code holds the lock.
 _NO_STACKS: Final = "no answer: the process is suspended, or waits for a device or a disk"
@@ -154,6 +163,8 @@ class RankAgent:
         self._starting = False
         self._closed = threading.Event()
         self._port: socket.socket | None = None
+        #: The copies of checkpoints; None before the ranks are started.
+        self._staging: ShardStaging | None = None
 
     def handle(self, message: ToAgent) -> None:
         """Handle a message of the coordinator; return at once."""
@@ -161,6 +172,8 @@ class RankAgent:
             case HoldPort():
                 self._in_thread(self._hold_port)
             case StartRanks():
+                with self._lock:
+                    self._staging = ShardStaging(message.spec.storage)
                 self._in_thread(self._start_all, message)
             case TellRanks(message=told, rank=rank):
                 for number, process in self._processes():
@@ -168,8 +181,16 @@ class RankAgent:
                         process.post(told)
             case DumpStacks(ranks=ranks):
                 self._in_thread(self._dump, ranks)
-            case KillRanks():
+            case StageShards():
+                self._in_thread(self._stage, message)
+            case UploadShards():
+                self._in_thread(self._upload, message)
+            case DropShards(number=number):
+                self._in_thread(self._shards().drop, number)
+            case KillRanks(and_uploads=and_uploads):
                 self.kill()
+                if and_uploads:
+                    self._drop_shards()
 
     def kill(self) -> None:
         """Kill all ranks with what they have started; thread-safe."""
@@ -182,6 +203,7 @@ class RankAgent:
     def close(self) -> None:
         """Kill all ranks: the trial has ended, or the coordinator is gone."""
         self.kill()
+        self._drop_shards()
         with self._lock:
             self._closed.set()
             port = self._port
@@ -217,6 +239,39 @@ class RankAgent:
 
     def _in_thread(self, work: Callable[..., None], *arguments: object) -> None:
         threading.Thread(target=work, args=arguments, name="dasktune-ranks", daemon=True).start()
+
+    def _shards(self) -> ShardStaging:
+        with self._lock:
+            assert self._staging is not None, "ranks that were not started have no checkpoints"
+            return self._staging
+
+    def _drop_shards(self) -> None:
+        with self._lock:
+            staging = self._staging
+        if staging is None:
+            return
+        numbers = staging.close()
+        if numbers:
+            # In a thread: deleting a large copy takes time.
+            self._in_thread(_drop_all, staging, numbers)
+
+    def _stage(self, message: StageShards) -> None:
+        number = message.number
+        try:
+            self._shards().stage(number, message.shards)
+        except Exception as error:
+            is_full = isinstance(error, OSError) and error.errno in _FULL
+            self._send(ShardsStaged(number=number, error=error_info(error), is_full=is_full))
+        else:
+            self._send(ShardsStaged(number=number))
+
+    def _upload(self, message: UploadShards) -> None:
+        try:
+            entries = self._shards().upload(message.number, message.path)
+        except Exception as error:  # the store's client may raise any exception
+            self._send(ShardsUploaded(number=message.number, error=error_info(error)))
+        else:
+            self._send(ShardsUploaded(number=message.number, entries=entries))
 
     def _hold_port(self) -> None:
         # In a thread: the name of the host may have to be looked up, which takes long if the name
@@ -321,7 +376,7 @@ class RankAgent:
     def _new_process(environment: Mapping[str, str], server: ForkServer | None) -> ChildProcess:
         if server is not None:
             try:
-                return ChildProcess(environment, start=partial(server.fork, environment))
+                return ChildProcess(environment, start=server.fork)
             except ForkServerLost as loss:
                 logger.warning("a rank starts as a fresh interpreter: %s", loss)
         inherited = inherited_environment(os.environ)
@@ -370,3 +425,8 @@ class RankAgent:
     def _dump_one(rank: int, process: ChildProcess, stacks: dict[int, str]) -> None:
         with suppress(OSError, ValueError):  # it has died, and its file is closed
             stacks[rank] = process.dump_stacks() or _NO_STACKS
+
+
+def _drop_all(staging: ShardStaging, numbers: Sequence[int]) -> None:
+    for number in numbers:
+        staging.drop(number)

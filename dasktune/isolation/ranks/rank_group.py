@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, NoReturn, Protocol
 
 from dasktune.errors import ConfigError
@@ -28,11 +29,16 @@ from dasktune.isolation.ranks.rank_messages import (
     RankBegan,
     RankDied,
     RankEnded,
+    RankNews,
     RankReport,
     RankStart,
     Reduced,
     ReduceMetrics,
     Release,
+    RendezvousLate,
+    Shard,
+    ShardsStaged,
+    ShardsUploaded,
     ShardWritten,
     StacksDumped,
     StartRanks,
@@ -45,7 +51,11 @@ from dasktune.isolation.ranks.rank_messages import (
 )
 from dasktune.isolation.ranks.rank_metrics import unpack_metrics
 from dasktune.isolation.ranks.rank_session import exception_of
+from dasktune.isolation.ranks.rendezvous_watch import is_in_rendezvous
+from dasktune.isolation.ranks.shard_transfers import ShardTransfers, WorkerGone
+from dasktune.placement import host_of
 from dasktune.storage.checkpoints.manifest import FileEntry
+from dasktune.storage.checkpoints.sharded import StagedShards
 from dasktune.trainable.ranks import RankSettings
 from dasktune.trainable.running.error_info import error_info
 from dasktune.trainable.spec import TrialSpec
@@ -99,10 +109,6 @@ class RanksKilled(Exception):
     """The ranks were killed by an order."""
 
 
-class WorkerGone(Exception):
-    """The connection to another worker of the trial has ended, so its ranks are lost."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Killed:
     """Somebody has killed the ranks."""
@@ -144,7 +150,7 @@ class UsableCheckpointLost:
 
 
 #: What the inbox of the coordinator holds.
-Arrived = FromAgent | _Killed
+Arrived = RankNews | _Killed
 
 #: What `RankGroup.next_event` returns; None once user code has ended on all ranks.
 GroupEvent = FullReport | NewCheckpointAsked | UsableCheckpointLost | None
@@ -178,9 +184,19 @@ class RankGroup:
         Returns seconds.
     """
 
-    # One thread, the trial's, calls all methods but `kill` and `is_occupied`. Messages come through
-    # `_inbox`, so nothing else changes the state. If processes are left at the end, the thread of
-    # `_end_later` takes over the inbox, and the trial's thread does not read it any more.
+    # One thread, the trial's, calls all methods but `kill` and `is_occupied`, and what
+    # `stage_shards` returns, which the thread of the uploader calls. Messages come through
+    # `_inbox`, so nothing else changes the state; those about staged shards go to `_transfers`. If
+    # processes are left at the end, the thread of `_end_later` takes over the inbox, and the
+    # trial's thread does not read it any more.
+    #
+    # The ranks end before the connections do if a checkpoint is still uploaded: `end` leaves the
+    # connections open then, and `close` ends them.
+
+    #: The port that rank 0 has for the rendezvous.
+    _port = 0
+    _rendezvous_failed = False
+    _is_link_closed = False
 
     def __init__(
         self,
@@ -226,6 +242,7 @@ class RankGroup:
         self._over = False
         #: Waits for processes that cannot be killed now; None without any.
         self._waiting: threading.Thread | None = None
+        self._transfers = ShardTransfers(link.send)
         #: What the ranks have copied of the checkpoint that is being written.
         self._written: dict[int, ShardWritten] = {}
 
@@ -245,10 +262,10 @@ class RankGroup:
             See the classes.
         """
         deadline = self._timer() + self._settings.start_timeout_s
-        self._link.open(self._addresses, lambda address, message: self._inbox.put((address, message)))
+        self._link.open(self._addresses, self._receive)
         # A kill before this line kills nothing, but its message in the inbox ends the start.
         self._opened = True
-        port = self._reserve_port(deadline)
+        self._port = self._reserve_port(deadline)
         # Ranks ask for the newest checkpoint. Its record may hold objects among the metrics, which
         # Dask's event loop must not unpickle.
         spec = replace(self._spec, checkpoint=None, initial_checkpoint=None)
@@ -256,7 +273,7 @@ class RankGroup:
             ranks = tuple(
                 RankStart(
                     info=place.info,
-                    environment=rank_environment(self._spec, place, self._places, port=port),
+                    environment=rank_environment(self._spec, place, self._places, port=self._port),
                 )
                 for place in self._places
                 if place.address == address
@@ -335,6 +352,41 @@ class RankGroup:
                 raise exception_of(shard.error)
         return {name: entry for one in self._written.values() for name, entry in one.entries.items()}
 
+    def stage_shards(
+        self, owners: Mapping[int, frozenset[str]], offers: Mapping[int, RankReport]
+    ) -> StagedShards | None:
+        """Let the agents copy the files of a checkpoint; None if the disk of a host is full.
+
+        Parameters
+        ----------
+        owners : mapping of int to frozenset of str
+            The names of the files of each rank that are copied.
+        offers : mapping of int to RankReport
+            The reports of the ranks that hand in files.
+
+        Raises
+        ------
+        Exception
+            The error of an agent that could not copy files.
+        TrialInterrupted
+            If the ranks were killed.
+        WorkerGone
+            See the class.
+        """
+        shards: dict[str, dict[int, Shard]] = {}
+        for rank, names in owners.items():
+            directory = offers[rank].checkpoint
+            assert directory is not None
+            own = shards.setdefault(self._places[rank].address, {})
+            own[rank] = Shard(directory=directory, names=names)
+        number = self._transfers.stage(shards)
+        if number is None:
+            return None
+        directory = next(iter(offers.values())).checkpoint
+        assert directory is not None
+        upload, drop = self._transfers.upload, self._transfers.drop
+        return StagedShards(directory, partial(upload, number), partial(drop, number))
+
     def release(
         self,
         number: int,
@@ -367,7 +419,8 @@ class RankGroup:
         """Kill all ranks at once; from any thread."""
         # First, so that no death by this kill counts as a failure.
         self._inbox.put(("", _Killed()))
-        self._kill_all()
+        self._transfers.kill()
+        self._kill_all(and_uploads=True)
 
     @property
     def is_occupied(self) -> bool:
@@ -384,7 +437,7 @@ class RankGroup:
         self._over = True
         if grace:
             self._wait_for_deaths(grace)
-        self._kill_all()
+        self._kill_all(and_uploads=False)
         left = self._wait_for_deaths(_KILL_SECONDS)
         if left:
             logger.warning(
@@ -397,14 +450,36 @@ class RankGroup:
                 target=self._end_later, name=f"dasktune-{self._spec.trial_id}-ranks", daemon=True
             )
             self._waiting.start()
-        else:
-            self._link.close()
+        elif self._transfers.is_idle:
+            self._close_link()
+
+    def close(self) -> None:
+        """End the connections: the trial has ended, and so has each upload."""
+        self._transfers.close()
+        if self._opened and not self.is_occupied:
+            self._close_link()
 
     def _end_later(self) -> None:
         self._wait_for_deaths(None)
-        self._link.close()
+        self._transfers.wait_until_idle()
+        self._close_link()
+
+    def _close_link(self) -> None:
+        with self._kill_lock:
+            is_closed, self._is_link_closed = self._is_link_closed, True
+        if not is_closed:
+            self._link.close()
 
     # Messages
+
+    def _receive(self, address: str, message: FromAgent) -> None:
+        """Take a message; called by the threads of the connections."""
+        if isinstance(message, ShardsStaged | ShardsUploaded):
+            self._transfers.take(address, message)
+            return
+        if isinstance(message, AgentLost):
+            self._transfers.lose(address, message.reason)
+        self._inbox.put((address, message))
 
     def _next(self, deadline: float | None) -> tuple[str, Arrived] | None:
         """Return the next message with the address of its agent; None if none comes in time."""
@@ -425,6 +500,8 @@ class RankGroup:
                 self._ended[rank] = error
                 if error is not None:
                     self._fail_first(rank, error)
+            case FromRank(rank=rank, message=RendezvousLate()):
+                self._fail_rendezvous(rank)
             case FromRank(rank=rank, message=told):
                 self._handle_rank(rank, told)
             case RankDied(rank=rank):
@@ -470,8 +547,8 @@ class RankGroup:
                 self._waiting_since = self._timer()
             case UnusableCheckpoint():
                 self._events.append(UsableCheckpointLost(message))
-            case RankEnded():
-                raise TypeError("`_take` handles the end of a rank: a bug in dasktune")
+            case RankEnded() | RendezvousLate():
+                raise TypeError(f"`_take` handles {message!r}: a bug in dasktune")
 
     def _reserve_port(self, deadline: float) -> int:
         self._link.send(self._addresses[0], HoldPort())
@@ -603,26 +680,57 @@ class RankGroup:
         missing = set(range(self.world_size)) - self._reports.keys() - self._ended.keys()
         # If all have come, rank 0 still reduces their metrics.
         late = sorted(missing) or [0]
-        for address in self._addresses:
-            self._link.send(address, DumpStacks(ranks=frozenset(late)))
-        deadline = self._timer() + _STACKS_SECONDS
-        while not self._stacks.keys() >= set(late) and self._take(deadline):
-            pass
+        shown = self._ask_stacks(late)
         message = (
             f"no result for {self._limit:g} s (report_timeout_s): {_ranks(late)} did not come to report "
             f"{self._number}"
         )
-        shown = "".join(
+        self._fail(message, f"{shown}{message}\n")
+
+    def _fail_rendezvous(self, rank: int) -> None:
+        """Raise RankFailed because a rank has waited in a rendezvous for too long, with all stacks.
+
+        Parameters
+        ----------
+        rank : int
+            The rank.
+        """
+        if self._rendezvous_failed:
+            return  # Another rank says the same while the stacks are collected.
+        self._rendezvous_failed = True
+        shown = self._ask_stacks(sorted(self._began.keys() - self._ended.keys()))
+        waiting = {rank} | {one for one, text in self._stacks.items() if is_in_rendezvous(text)}
+        absent = sorted(set(range(self.world_size)) - waiting)
+        message = (
+            f"{_ranks(sorted(waiting))} waited for {self._settings.rendezvous_timeout_s:g} s in a rendezvous "
+            "(rendezvous_timeout_s of with_ranks)"
+        )
+        if absent:
+            message += f", and {_ranks(absent)} did not come to it. The stacks show where they are."
+        else:
+            message += (
+                f" although all have come. Let all hosts of the trial connect to port {self._port} of "
+                f"{host_of(self._places[0].address)} (MASTER_ADDR), and to each other's other ports."
+            )
+        self._fail(message, f"{shown}{message}\n")
+
+    def _ask_stacks(self, ranks: Sequence[int]) -> str:
+        """Return the stacks of ranks as text, as far as they come in time."""
+        for address in self._addresses:
+            self._link.send(address, DumpStacks(ranks=frozenset(ranks)))
+        deadline = self._timer() + _STACKS_SECONDS
+        while not self._stacks.keys() >= set(ranks) and self._take(deadline):
+            pass
+        return "".join(
             f"Rank {rank} {self._where(rank)}:\n{text}\n" for rank, text in sorted(self._stacks.items())
         )
-        self._fail(message, f"{shown}{message}\n")
 
     # Ends
 
-    def _kill_all(self) -> None:
+    def _kill_all(self, *, and_uploads: bool) -> None:
         with self._kill_lock:
             for address in self._addresses if self._opened else ():
-                self._link.send(address, KillRanks())
+                self._link.send(address, KillRanks(and_uploads=and_uploads))
 
     def _wait_for_deaths(self, seconds: float | None) -> list[int]:
         """Wait until the ranks have ended; return those that have not, of workers in contact."""

@@ -8,6 +8,10 @@ of rank 0 without a port; then `StartRanks` once, `TellRanks` and `DumpStacks` a
 and `KillRanks`, after which no rank of the agent lives. Agent to coordinator: `FromRank` for each
 message of a rank, then `RankDied` once for each rank that was to start.
 
+While the ranks wait in a report, `StageShards` lets an agent copy their files, and `UploadShards`
+later lets it upload the copy, whether the ranks live or not. The answers are `ShardsStaged` and
+`ShardsUploaded`, once to each, also after `DropShards`.
+
 The event loops of workers unpickle these messages. So values that only user code knows, metrics and
 errors, travel as bytes in them.
 """
@@ -28,6 +32,7 @@ __all__ = [
     "AgentLost",
     "AskCheckpoint",
     "CheckpointLoaded",
+    "DropShards",
     "DumpStacks",
     "FromAgent",
     "FromRank",
@@ -40,19 +45,26 @@ __all__ = [
     "RankBegan",
     "RankDied",
     "RankEnded",
+    "RankNews",
     "RankReport",
     "RankStart",
     "Reduced",
     "ReduceMetrics",
     "Release",
+    "RendezvousLate",
     "RunRank",
+    "Shard",
     "ShardWritten",
+    "ShardsStaged",
+    "ShardsUploaded",
     "StacksDumped",
+    "StageShards",
     "StartRanks",
     "TellRanks",
     "ToAgent",
     "ToRank",
     "UnusableCheckpoint",
+    "UploadShards",
     "WordOfRank",
     "WriteShard",
 ]
@@ -203,8 +215,14 @@ class RankEnded:
     error: ErrorInfo | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RendezvousLate:
+    """User code has waited in a rendezvous for longer than `rendezvous_timeout_s`."""
+
+
 WordOfRank = (
     RankBegan
+    | RendezvousLate
     | RankReport
     | ShardWritten
     | Reduced
@@ -261,8 +279,46 @@ class DumpStacks:
 class KillRanks:
     """Kill all ranks of the worker, now and if they are still being started."""
 
+    #: Whether what is being uploaded is dropped, too.
+    and_uploads: bool = True
 
-ToAgent = HoldPort | StartRanks | TellRanks | DumpStacks | KillRanks
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """The files that a rank hands in."""
+
+    #: The local directory.
+    directory: str
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageShards:
+    """Copy files of ranks to the local disk; the answer is `ShardsStaged`."""
+
+    #: Number of the copy, from 1.
+    number: int
+    #: By rank.
+    shards: Mapping[int, Shard]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadShards:
+    """Upload a copy and delete it; the answer is `ShardsUploaded`."""
+
+    number: int
+    #: The checkpoint's path below the experiment.
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropShards:
+    """Delete a copy, also while it is made or uploaded, if it is still there."""
+
+    number: int
+
+
+ToAgent = HoldPort | StartRanks | TellRanks | DumpStacks | KillRanks | StageShards | UploadShards | DropShards
 
 
 # From an agent to the coordinator
@@ -307,4 +363,28 @@ class AgentLost:
     reason: str
 
 
-FromAgent = PortHeld | FromRank | RankDied | StacksDumped | AgentLost
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardsStaged:
+    """The answer to `StageShards`: the files may change from now on."""
+
+    number: int
+    #: Why there is no copy; None if there is.
+    error: ErrorInfo | None = None
+    #: Whether the disk is full.
+    is_full: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardsUploaded:
+    """The answer to `UploadShards`."""
+
+    number: int
+    entries: Mapping[str, FileEntry] = field(default_factory=dict)
+    #: Why the files could not be uploaded; None if they were.
+    error: ErrorInfo | None = None
+
+
+#: What the coordinator's thread handles; the other two answer the thread that uploads.
+RankNews = PortHeld | FromRank | RankDied | StacksDumped | AgentLost
+
+FromAgent = RankNews | ShardsStaged | ShardsUploaded

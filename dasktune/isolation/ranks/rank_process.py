@@ -27,8 +27,16 @@ from dasktune.isolation.child import die, die_with, outlive_termination
 from dasktune.isolation.environment import in_trial_directory
 from dasktune.isolation.process import STACKS_SIGNAL
 from dasktune.isolation.process_messages import InitChild
-from dasktune.isolation.ranks.rank_messages import Ping, RankBegan, RankEnded, RunRank, WordOfRank
+from dasktune.isolation.ranks.rank_messages import (
+    Ping,
+    RankBegan,
+    RankEnded,
+    RendezvousLate,
+    RunRank,
+    WordOfRank,
+)
 from dasktune.isolation.ranks.rank_session import RankSession
+from dasktune.isolation.ranks.rendezvous_watch import RendezvousWatch
 from dasktune.registry import offer_envs
 from dasktune.trainable.api.dask_client import offer_pickled_client
 from dasktune.trainable.api.session import enter_session
@@ -105,6 +113,9 @@ class _Rank:
         self._crash_file = crash_file
         self._sending = threading.Lock()
         self._session = RankSession(run.spec, run.info, self._send)
+        settings = run.spec.ranks
+        self._watch = RendezvousWatch(None if settings is None else settings.rendezvous_timeout_s)
+        self._is_watching = True
         # From the beginning: the first ping may never come.
         self._postpone_exit()
         threading.Thread(target=self._listen, name="dasktune-link", daemon=True).start()
@@ -152,9 +163,18 @@ class _Rank:
                 message = self._link.recv()
                 if isinstance(message, Ping):
                     self._postpone_exit()
+                    self._look_for_rendezvous()
                 else:
                     self._session.answer(message)
         die()
+
+    def _look_for_rendezvous(self) -> None:
+        # A rank that has reported has met the others, or needs no rendezvous.
+        if not self._is_watching or self._session.has_reported:
+            return
+        if self._watch.look(sys._current_frames().values()):
+            self._is_watching = False
+            self._send(RendezvousLate())
 
     def _postpone_exit(self) -> None:
         faulthandler.dump_traceback_later(self._run.lost_after_s, exit=True, file=self._crash_file)

@@ -79,6 +79,11 @@ class RankSession:
         self._is_save_due = False
         self._notice: tuple[float, str] | None = None
 
+    @property
+    def has_reported(self) -> bool:
+        """Whether user code has come to a report."""
+        return self._number > 0
+
     def answer(self, message: ToRank) -> None:
         """Take an answer of the coordinator; called by the receiving thread."""
         self._answers.put(message)

@@ -107,6 +107,13 @@ class RankedRun(ThreadRun):
         """Kill all ranks: without a driver nothing may be committed."""
         self._group.kill()
 
+    def _outcome(self) -> Callable[..., Terminal]:
+        try:
+            return super()._outcome()
+        finally:
+            # Not before: the agents upload what the ranks have saved, also when these have ended.
+            self._group.close()
+
     def _train(self, trainable: Any, config: dict[str, Any]) -> None:
         session = Session(self.spec, self._recorder, self._interrupter, self._timer, _pass)
         grace = 0.0
@@ -198,7 +205,11 @@ class RankedRun(ThreadRun):
         owners = owners_of_files(report.offers)
         directory = next(iter(report.offers.values())).checkpoint
         assert directory is not None
-        return ShardedCheckpoint(directory, partial(self._group.write_shards, owners))
+        return ShardedCheckpoint(
+            directory,
+            partial(self._group.write_shards, owners),
+            partial(self._group.stage_shards, owners, report.offers),
+        )
 
     def _lose_checkpoint(self, message: UnusableCheckpoint) -> None:
         self._recorder.lose(message.reason)

@@ -46,8 +46,13 @@ from dasktune.storage.checkpoints.checkpoint import METADATA_FILE, Checkpoint
 from dasktune.storage.checkpoints.exports import write_exports
 from dasktune.storage.checkpoints.fencing import advance_fence, check_fence
 from dasktune.storage.checkpoints.manifest import FileEntry, Manifest
-from dasktune.storage.checkpoints.sharded import ShardedCheckpoint
-from dasktune.storage.checkpoints.source_files import CheckpointSource, SourceFile, source_files
+from dasktune.storage.checkpoints.sharded import ShardedCheckpoint, StagedShards
+from dasktune.storage.checkpoints.source_files import (
+    CheckpointSource,
+    SourceFile,
+    chosen_files,
+    source_files,
+)
 from dasktune.storage.fs import filesystem, local_files
 from dasktune.storage.fs.redaction import reading, redact_errors
 from dasktune.storage.fs.storage import Storage
@@ -193,14 +198,14 @@ class CheckpointStore:
             As for :meth:`commit`.
         """
         # The processes that write shards have checked their files.
-        files = [] if isinstance(source, ShardedCheckpoint) else source_files(source)
+        files = [] if isinstance(source, ShardedCheckpoint | StagedShards) else source_files(source)
         path = record.path
         writer = uuid4().hex
         if fence is not None:
             fence()
         target = self._claim(path, writer)
         try:
-            if isinstance(source, ShardedCheckpoint):
+            if isinstance(source, ShardedCheckpoint | StagedShards):
                 entries = dict(source.write_shards(path))
             else:
                 entries = self._copy_all(files, target)
@@ -247,12 +252,7 @@ class CheckpointStore:
             If the checkpoint's directory on a local disk is missing, because the other process sees
             another disk; or if a file of these names is missing.
         """
-        files = [file for file in source_files(source) if file.name in names]
-        missing = set(names) - {file.name for file in files}
-        if missing:
-            raise StorageError(
-                f"files of a checkpoint must stay until report() returns, got none named {sorted(missing)}"
-            )
+        files = chosen_files(source, names)
         target = self.storage.child(path)
         if target.is_local:
             try:

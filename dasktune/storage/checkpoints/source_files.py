@@ -5,17 +5,24 @@ from __future__ import annotations
 import io
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from dasktune.errors import ConfigError, check
+from dasktune.errors import ConfigError, StorageError, check
 from dasktune.storage.checkpoints.checkpoint import INTERNAL_FILES, Checkpoint
 from dasktune.storage.checkpoints.manifest import Manifest
 from dasktune.storage.fs import filesystem, local_files
 from dasktune.storage.fs.storage import is_relative_name
 
-__all__ = ["CheckpointSource", "SourceFile", "is_self_contained", "local_copy", "source_files"]
+__all__ = [
+    "CheckpointSource",
+    "SourceFile",
+    "chosen_files",
+    "is_self_contained",
+    "local_copy",
+    "source_files",
+]
 
 #: A checkpoint, the path of a local directory, or ``{relative name: content}``.
 CheckpointSource = Checkpoint | str | os.PathLike[str] | Mapping[str, bytes]
@@ -94,6 +101,30 @@ def source_files(source: CheckpointSource) -> list[SourceFile]:
         # Only names that can be loaded again, on any storage.
         check(is_relative_name(file.name), "checkpoint", "files with relative names", file.name)
     return sorted(_without_internal(files), key=lambda file: file.name)
+
+
+def chosen_files(source: CheckpointSource, names: Collection[str]) -> list[SourceFile]:
+    """Return some files of `source`, sorted by name.
+
+    Parameters
+    ----------
+    source : Checkpoint, path or mapping of str to bytes
+        As for :func:`source_files`, as are the exceptions.
+    names : collection of str
+        The files.
+
+    Raises
+    ------
+    StorageError
+        If a file of these names is missing.
+    """
+    files = [file for file in source_files(source) if file.name in names]
+    missing = set(names) - {file.name for file in files}
+    if missing:
+        raise StorageError(
+            f"files of a checkpoint must stay until report() returns, got none named {sorted(missing)}"
+        )
+    return files
 
 
 def _in_memory(name: str, content: bytes) -> SourceFile:

@@ -48,6 +48,7 @@ def with_ranks(
     per_host: int | None = None,
     reduce: Literal["rank0", "mean"] | Callable[[list[Metrics]], Metrics] = "rank0",
     start_timeout_s: float = 300.0,
+    rendezvous_timeout_s: float | None = 600.0,
     report_timeout_s: float | None = None,
     env: Mapping[str, str] | None = None,
     preload: Sequence[str] | None = (),
@@ -88,6 +89,9 @@ def with_ranks(
         that name; nested numbers stay those of rank 0.
     start_timeout_s : float, default=300.0
         Seconds within which the function must have been called on all ranks.
+    rendezvous_timeout_s : float, optional
+        Seconds that a rank may wait for the others in ``torch.distributed.init_process_group`` or
+        ``jax.distributed.initialize``, 600 by default; None for the limit of the package alone.
     report_timeout_s : float, optional
         Seconds that ranks may take from one report to the next, and that the others wait for the
         last one. By default ``FailureConfig(report_timeout_s=...)``, which is no limit.
@@ -148,12 +152,15 @@ def with_ranks(
     known = reduce in ("rank0", "mean") if isinstance(reduce, str) else callable(reduce)
     check(known, "reduce", "'rank0', 'mean' or a function of a list of metrics", reduce)
     _check_seconds("start_timeout_s", start_timeout_s)
+    if rendezvous_timeout_s is not None:
+        _check_seconds("rendezvous_timeout_s", rendezvous_timeout_s)
     if report_timeout_s is not None:
         _check_seconds("report_timeout_s", report_timeout_s)
     reduction: Reduction = "function" if callable(reduce) else reduce
     settings = RankSettings(
         reduction=reduction,
         start_timeout_s=start_timeout_s,
+        rendezvous_timeout_s=rendezvous_timeout_s,
         report_timeout_s=report_timeout_s,
         env=_checked_env(env or {}),
         preload=_checked_modules(preload),

@@ -16,7 +16,7 @@ from dasktune.errors import CheckpointDamaged, CheckpointNotFound, ConfigError, 
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.checkpoints.serialization import from_bytes, to_bytes
-from dasktune.storage.checkpoints.sharded import ShardedCheckpoint
+from dasktune.storage.checkpoints.sharded import ShardedCheckpoint, StagedShards
 from dasktune.storage.checkpoints.source_files import is_self_contained, local_copy
 from dasktune.trainable.async_exception import TrialInterrupted
 from dasktune.trainable.checkpoints.relay import RelayedStore
@@ -43,6 +43,10 @@ logger = logging.getLogger(__name__)
 
 #: Errors of a disk that is full.
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+_FULL_DISK: Final = (
+    "the local disk is full: a checkpoint is uploaded without a copy, and report() waits for it"
+)
 
 
 def _pass() -> None:
@@ -230,16 +234,28 @@ class Recorder:
             return Saved(self.newest, packed=packed)
         copy = None
         with self._unless_stopped():
-            whole = not isinstance(checkpoint, ShardedCheckpoint)
-            if whole and self._store.is_slow and self._continues_after(result):
-                self._uploader.wait_for_room()
-                alone = temporary and is_self_contained(checkpoint.path)
-                copy = checkpoint if alone else _copy_of(checkpoint)
+            if self._store.is_slow and self._continues_after(result):
+                copy = self._copy(checkpoint, temporary=temporary)
             if copy is None:
                 self._uploader.flush()
                 record = self._commit(checkpoint, record)
         self.newest, self._packed = record, b""
         return Saved(record, copy)
+
+    def _copy(self, checkpoint: Checkpoint, *, temporary: bool) -> Checkpoint | None:
+        """Copy a checkpoint to the local disk when another upload may wait; None if it is full."""
+        if isinstance(checkpoint, ShardedCheckpoint):
+            # One at a time: it may be as large as the disks of its hosts allow.
+            self._uploader.flush()
+        self._uploader.wait_for_room()
+        if isinstance(checkpoint, ShardedCheckpoint):
+            staged = checkpoint.stage()
+            if staged is None:
+                logger.warning(_FULL_DISK)
+            return staged
+        if temporary and is_self_contained(checkpoint.path):
+            return checkpoint
+        return _copy_of(checkpoint)
 
     def load(self) -> Checkpoint | None:
         """Return the newest checkpoint for user code, once its upload has ended.
@@ -452,7 +468,10 @@ class Recorder:
         finally:
             # Delete the copy in this thread: otherwise the thread that drops the last reference
             # deletes it, which may be the reporting thread.
-            shutil.rmtree(copy.path, ignore_errors=True)
+            if isinstance(copy, StagedShards):
+                copy.discard()
+            else:
+                shutil.rmtree(copy.path, ignore_errors=True)
         [message] = held
         assert isinstance(message, Reported | Committed)
         self._outbox.release(replace(message, checkpoint=record))
@@ -492,9 +511,7 @@ def _copy_of(checkpoint: Checkpoint) -> Checkpoint | None:
     except OSError as error:
         if error.errno not in _FULL:
             raise
-    logger.warning(
-        "the local disk is full: a checkpoint is uploaded without a copy, and report() waits for it"
-    )
+    logger.warning(_FULL_DISK)
     return None
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import urllib.request
+from contextlib import suppress
+from importlib import import_module
 
 import pytest
 
@@ -40,6 +44,56 @@ def test_a_dashboard_is_served_until_somebody_has_seen_enough(path, dasktune, mo
     code, out, err = dasktune("dashboard", path, "--port", "0")
     assert (code, err) == (0, "")
     assert out.startswith("http://127.0.0.1:")
+
+
+def test_an_interrupt_that_an_import_swallows_keeps_a_dashboard_from_being_served(
+    path, dasktune, monkeypatch
+):
+    # The module, not the function of the same name.
+    module = import_module("dasktune.dashboard.server.serve")
+    begin, servers = module.serve, []
+
+    def swallow(*arguments, **more):
+        # As the callbacks do that the import system runs.
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        servers.append(begin(*arguments, **more))
+        return servers[0]
+
+    monkeypatch.setattr(module, "serve", swallow)
+    monkeypatch.setattr(WebServer, "wait", lambda server: pytest.fail("the interrupt was lost"))
+    assert dasktune("dashboard", path, "--port", "0") == (0, "", "")
+    # The command waits for no server that was never shown.
+    servers[0].close()
+
+
+#: The command, which prints at its end whether the objects are frozen.
+PROGRAM = """
+import atexit, gc, sys
+from dasktune.cli import main
+
+# The functions of atexit are called from the last one to the first.
+atexit.register(lambda: print("frozen:", gc.get_freeze_count() > 0))
+sys.exit(main())
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
+def test_a_dashboard_in_the_background_of_a_script_ends_by_an_interrupt(path):
+    # The shells of scripts start what is in the background like this.
+    script = 'trap "" INT; exec "$@"'
+    command = [sys.executable, "-c", PROGRAM, "dashboard", path, "--port", "0"]
+    started = subprocess.Popen(
+        ["sh", "-c", script, "sh", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert started.stdout.readline().startswith("http://")
+        started.send_signal(signal.SIGINT)
+        out, err = started.communicate(timeout=60)
+    finally:
+        started.kill()
+    # The end of the process searches nothing for cycles, which takes seconds on a busy machine.
+    assert (started.returncode, out, err) == (0, "frozen: True\n", "")
 
 
 def test_help_and_version_are_there_and_nothing_heavy_is_imported_for_ls():

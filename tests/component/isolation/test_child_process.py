@@ -189,11 +189,12 @@ sys.path[:0] = sys.argv[2:]
 from process_run_kit import make_spec
 place = sys.argv[1]
 def train(config):
-    import os, signal
+    import os, signal, subprocess
     from pathlib import Path
     child = os.fork()
     if child:
-        Path(config["place"], "pid.part").write_text(str(child))
+        other = subprocess.Popen(["sleep", "600"], start_new_session=True)
+        Path(config["place"], "pid.part").write_text(f"{child} {other.pid}")
         Path(config["place"], "pid.part").rename(Path(config["place"], "pid"))
     signal.pause()
 child = ChildProcess({})
@@ -209,6 +210,10 @@ time.sleep(600)
 """
 
 
+def lives(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
 def test_what_user_code_has_forked_dies_with_a_killed_worker(tmp_path: Path) -> None:
     kit = str(Path(process_run_kit.__file__).parent)
     command = [sys.executable, "-c", WORKER, str(tmp_path), kit]
@@ -217,14 +222,66 @@ def test_what_user_code_has_forked_dies_with_a_killed_worker(tmp_path: Path) -> 
         other = int(worker.stdout.readline())
         try:
             wait_until((tmp_path / "pid").exists)
-            forked = int((tmp_path / "pid").read_text())
-            assert psutil.pid_exists(forked)
+            forked, in_other_group = map(int, (tmp_path / "pid").read_text().split())
+            assert lives(forked)
+            assert lives(in_other_group)
             worker.kill()
-            wait_until(lambda: not psutil.pid_exists(forked) or psutil.Process(forked).status() == "zombie")
+            wait_until(lambda: not lives(forked) and not lives(in_other_group))
             assert psutil.pid_exists(other)
         finally:
             worker.kill()
             os.kill(other, signal.SIGKILL)
+
+
+def leave_the_group(config: dict[str, Any]) -> None:
+    """Start a program and a daemon in process groups of their own, and a program without mark."""
+    import subprocess
+
+    command = ["sleep", "600"]
+    program = subprocess.Popen(command, start_new_session=True)
+    free = {name: value for name, value in os.environ.items() if name != "DASKTUNE_PROCESS_MARK"}
+    spared = subprocess.Popen(command, start_new_session=True, env=free)
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        daemon = os.fork()
+        if daemon:
+            # Its parent ends, so nothing leads from the trial to it.
+            os.write(writing, str(daemon).encode())
+            os._exit(0)
+        # As daemons do. It would hold the connection of the child open.
+        os.closerange(3, 256)
+        signal.pause()
+    tune.report({"pids": [program.pid, int(os.read(reading, 20)), spared.pid]})
+    signal.pause()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="this system does not show environments")
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_what_has_left_the_process_group_ends_before_the_child_counts_as_ended(make: Make, how: str) -> None:
+    child = make(leave_the_group)
+    results: list[Reported] = []
+    while not results:
+        results.extend(one for one in messages(child) if isinstance(one, Reported))
+    program, daemon, spared = results[0].metrics["pids"]
+    try:
+        assert lives(program)
+        assert lives(daemon)
+        if how == "killed":
+            os.kill(child.pid, signal.SIGKILL)
+            with pytest.raises(ChildDied):
+                child.receive()
+        else:
+            child.stop()
+        assert child.finished
+        assert not lives(program)
+        assert not lives(daemon)
+        # Without the mark a process lives on, as it was meant to.
+        assert lives(spared)
+    finally:
+        for pid in (program, daemon, spared):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def outlive(config: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ import re
 
 import pytest
 from cli_fixtures import SPEC
+from projection_kit import about, action, started
 
 from dasktune.cli.experiment_overview import read_experiment
 from dasktune.config import RunConfig, TuneConfig
@@ -180,7 +181,10 @@ def test_show_has_settings_the_best_trial_failures_and_how_to_resume(path, resul
         ),
         (
             "lab.models:Net.train",
-            ["Resume  dasktune resume {path} lab.models:Net.train\n", "in lab.models\n"],
+            [
+                "Resume  dasktune resume {path} lab.models:Net.train\n",
+                "in lab.models\n        (on a cluster: --address ADDRESS, or client=ADDRESS)\n",
+            ],
         ),
         (None, ["Resume  {call}\n", "in the program or notebook that defines run\n"]),
         (7, ["Resume  {call}\n"]),
@@ -366,6 +370,30 @@ def test_errors_shows_tracebacks_of_all_or_all_of_one(path, results, dasktune):
     assert dasktune("errors", path, fine)[1] == f"trial {fine} has not failed\n"
     code, _, err = dasktune("errors", path, "absent")
     assert (code, "TRIAL must be one of" in err) == (2, True)
+
+
+def test_errors_names_failures_before_a_restore_apart(written, tmp_path, dasktune):
+    error = {"message": "ValueError: no", "traceback": "Traceback\nValueError: no"}
+    records = []
+    for name in ("a", "b"):
+        records += [
+            suggested(name),
+            started(name, 0.0),
+            about("TrialFailed", name, 1.0, status="ERROR", error=error),
+        ]
+    again = [action("ReopenTrial", "a", fresh=True)]
+    more = [
+        about("TrialReopenRequested", "a", 2.0, status="PENDING", fresh=True, actions=again),
+        started("a", 3.0),
+        about("TrialEnded", "a", 4.0, status="TERMINATED"),
+    ]
+    place = written(tmp_path / "once", *records, *more)
+    hint = "1 trial failed before a restore: `dasktune errors EXPERIMENT a` shows why\n"
+    told = dasktune("errors", place)[1]
+    assert told.startswith("b (ERROR): ValueError: no\n")
+    assert told.endswith(f"\n\n{hint}")
+    place = written(tmp_path / "mended", *records[:3], *more)
+    assert dasktune("errors", place)[1] == f"no trial failed\n\n{hint}"
 
 
 def test_a_dashboard_is_served_for_a_name_of_the_results_directory(written, tmp_path, monkeypatch, dasktune):

@@ -112,7 +112,7 @@ class Scheduler:
             address: self.plugin.limits(experiment, worker, {"CPU": others[address]})
             for address, worker in self.workers.items()
         }
-        withheld = {address: one["withheld"].get("CPU", 0) for address, one in limits.items()}
+        withheld = {address: one.get("withheld", {}).get("CPU", 0) for address, one in limits.items()}
         return {**answer, "withheld": {address: cpus for address, cpus in withheld.items() if cpus}}
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from dataclasses import replace
 
 import pytest
 from numpy.random import default_rng
@@ -232,6 +233,16 @@ def test_the_text_has_a_line_for_each_scheduler_and_says_what_was_left_out():
     assert "&lt;quick&gt;" in page
     assert "<quick>" not in page
     assert pickle.loads(pickle.dumps(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("hours", "head", "cell"),
+    [(2.5, "hours", "2.5"), (0.25, "minutes", "15"), (3.28e-05, "seconds", "0.118"), (72.0, "days", "3")],
+)
+def test_the_text_has_durations_in_a_unit_that_people_read(hours, head, cell):
+    full = replace(FULL, hours=Interval(hours, hours, hours))
+    heads, cells = what_if((full,))._table()
+    assert dict(zip(heads, cells, strict=True))[head] == cell
 
 
 def test_the_table_is_flat_for_data_frames(monkeypatch):

@@ -548,6 +548,28 @@ def test_what_is_disregarded_is_no_company() -> None:
     assert place(ledger, needs(CPU=1)) is None
 
 
+@pytest.mark.parametrize(
+    "later",
+    [
+        {"a": worker("a", 3)},
+        {"a": worker("a", used={"CPU": 1})},
+        {"a": worker("a", age=31.0)},
+        {"a": worker("a"), "b": worker("b")},
+        {},
+    ],
+    ids=["threads", "used", "silent", "joined", "gone"],
+)
+def test_the_revision_changes_with_what_workers_have(later: dict[str, WorkerCapacity]) -> None:
+    ledger = ledger_of(worker("a"))
+    revision, offered = ledger.revision, ledger.available_resources()
+    ledger.update({"a": worker("a", age=1.0, heartbeat=7.0, memory=5)})
+    assert place(ledger, needs(CPU=1)) == "a"
+    assert (ledger.revision, ledger.available_resources()) == (revision, offered)
+    ledger.update(later)
+    assert ledger.revision != revision
+    assert ledger.available_resources() != offered
+
+
 # What other experiments are given
 
 

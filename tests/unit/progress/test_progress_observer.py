@@ -8,7 +8,14 @@ from progress_kit import Run
 from dasktune.placement import ClusterShares
 from dasktune.progress import PlainLines
 from dasktune.runner.ports import Observer
-from dasktune.trial.events import TimePassed, TrialEnded, TrialReopenRequested
+from dasktune.trial.events import (
+    ResourcesGranted,
+    SessionBegan,
+    TimePassed,
+    TrialEnded,
+    TrialReopenRequested,
+    TrialStarted,
+)
 
 
 class Always(PlainLines):
@@ -48,6 +55,33 @@ def test_a_resumed_experiment_remembers_its_best_and_who_has_ended():
     assert "1 trial done" in run.last_line
     # Nothing has ended since, so the time that is left is unknown.
     assert run.last_line.endswith("00:10")
+
+
+def test_the_first_line_after_a_restore_counts_what_is_restarted_as_unfinished():
+    run = Run(display=Always)
+    run.experiment.search.total_samples = 3
+    trials = [run.start() for _ in range(3)]
+    run.end(trials[0])
+    for trial_id in trials[1:]:
+        run.fail(trial_id, "ValueError: no")
+    assert "3/3 trials done · 0 running · 2 errors" in run.last_line
+    run.watch(Always)
+    before = len(run.lines)
+    # The driver that takes over first applies what the user wants, then begins to run.
+    run.tell(SessionBegan(time=100.0, number=2, total_samples=3))
+    for trial_id in trials[1:]:
+        run.tell(TrialReopenRequested(trial_id=trial_id, fresh=True, time=100.0))
+    assert run.lines[before:] == []
+    run.tell(TimePassed(time=100.0))
+    [line] = run.lines[before:]
+    assert "1/3 trials done · 0 running · 2 pending · 0 errors" in line
+    run.tell(ResourcesGranted(trial_id=trials[1], time=110.0))
+    incarnation = run.experiment.trials[trials[1]].incarnation
+    run.tell(TrialStarted(trial_id=trials[1], incarnation=incarnation, time=110.0, worker="w"))
+    run.tell(TrialEnded(trial_id=trials[1], incarnation=incarnation, time=110.0))
+    # One has ended in ten seconds since, and one is left.
+    assert "2/3 trials done" in run.last_line
+    assert run.last_line.endswith("00:10 · 00:10 left")
 
 
 def test_what_trials_hold_is_shown_against_what_the_cluster_has():

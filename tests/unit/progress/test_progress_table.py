@@ -9,6 +9,7 @@ from dasktune.progress.progress_table import (
 )
 from dasktune.text.formatting import column_width
 from dasktune.text.text_table import drop_columns, table_lines
+from dasktune.trial.events import TrialReopenRequested
 
 
 def test_the_running_come_first_then_the_best():
@@ -95,6 +96,22 @@ def test_failures_are_a_table_with_a_limit():
     assert "lost its worker 1 times" in lines[4]
     assert failure_lines(run.trial_counts, 1)[-1] == "  … 2 more"
     assert failure_lines(run.trial_counts, 0) == ["3 trials failed:", "  … 3 more"]
+
+
+def test_the_headline_of_failures_says_which_of_them_are_permanent():
+    run = Run()
+    trials = [run.start() for _ in range(3)]
+    for trial_id in trials:
+        run.fail(trial_id, "ValueError: no")
+    for trial_id in trials[:2]:
+        run.tell(TrialReopenRequested(trial_id=trial_id, fresh=False, time=2.0))
+    assert failure_lines(run.trial_counts)[0] == "3 trials failed, 1 of them permanently:"
+    run.tell(TrialReopenRequested(trial_id=trials[2], fresh=False, time=2.0))
+    # Their errors are kept, but nothing has failed in the end.
+    assert failure_lines(run.trial_counts)[0] == "3 trials failed in an earlier attempt:"
+    for trial_id in trials[:2]:
+        run.tell(TrialReopenRequested(trial_id=trial_id, fresh=True, time=3.0))
+    assert failure_lines(run.trial_counts)[0] == "1 trial failed in an earlier attempt:"
 
 
 def test_failures_fit_the_terminal_as_far_as_they_can():

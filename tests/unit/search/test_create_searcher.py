@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dasktune.errors import ConfigError
+from dasktune.schedulers import create_scheduler
 from dasktune.search import (
     BasicVariantGenerator,
     QuasiRandomSearch,
@@ -60,3 +61,20 @@ def test_an_unknown_name_is_answered_with_the_known_ones(foreign):
     told = r"searcher must be one of .*, mine, other, got 'optuan'\. Did you mean 'optuna'"
     with pytest.raises(ConfigError, match=told):
         create_searcher("optuan")
+
+
+@pytest.mark.parametrize(
+    ("create", "name", "meant"),
+    [
+        (create_searcher, "TuneBOHB", "bohb"),
+        (create_searcher, "OptunaSearch", "optuna"),
+        (create_searcher, "QuasiRandomSearch", "quasi_random"),
+        (create_scheduler, "ASHAScheduler", "asha"),
+        (create_scheduler, "PromotingASHAScheduler", "promoting_asha"),
+        (create_scheduler, "MedianStoppingRule", "median_stopping_rule"),
+        (create_scheduler, "PopulationBasedTraining", "pbt"),
+    ],
+)
+def test_the_name_of_a_class_is_answered_with_its_short_name(create, name, meant):
+    with pytest.raises(ConfigError, match=rf"got '{name}'\. Did you mean '{meant}'\?"):
+        create(name)

@@ -31,8 +31,8 @@ MOST_COMPARED: Final = 12
 _SCROLLED: Final = ":host { overflow-x: auto; }"
 _NO_UPDATE: Final = "the comparison could not be updated"
 
-#: The index of the column of configurations, and the style of the other columns.
-_CONFIGURATION: Final = 4
+#: The indices of the columns of configurations and states, and the style of the other columns.
+_LONG: Final = (4, 9)
 _ONE_LINE: Final = ' style="white-space:nowrap"'
 
 
@@ -123,14 +123,15 @@ def comparison_html(lives: Sequence[LiveExperiment]) -> str:
     head += ["results", "elapsed", "state"]
     rows = [_cells(index, live) for index, live in enumerate(lives)]
     lines = [_line("th", head), *(_line("td", row) for row in rows)]
-    return f'<table style="border-spacing:16px 6px;text-align:left;font-size:13px">{"".join(lines)}</table>'
+    return f'<table style="border-spacing:12px 6px;text-align:left;font-size:13px">{"".join(lines)}</table>'
 
 
 def _line(kind: str, cells: Sequence[str]) -> str:
-    # Configurations may be long; the other cells are short and stay in one line.
+    # In a narrow window headings, configurations and states break.
+    breaks = [kind == "th" or index in _LONG for index in range(len(cells))]
     parts = (
-        f"<{kind}{'' if index == _CONFIGURATION else _ONE_LINE}>{escape(cell)}</{kind}>"
-        for index, cell in enumerate(cells)
+        f"<{kind}{'' if one else _ONE_LINE}>{escape(cell)}</{kind}>"
+        for one, cell in zip(breaks, cells, strict=True)
     )
     return f"<tr>{''.join(parts)}</tr>"
 

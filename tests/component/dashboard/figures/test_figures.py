@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from itertools import pairwise
 from math import inf, nan
 
@@ -20,6 +21,7 @@ from bokeh.models import (
     ImageRGBA,
     LogScale,
     MultiLine,
+    NoOverlap,
     PreText,
     Step,
     TableColumn,
@@ -40,7 +42,7 @@ from projection_kit import (
     suggested,
 )
 
-from dasktune.dashboard.figures import KINDS, plot
+from dasktune.dashboard.figures import KINDS, plot, rung_figure
 from dasktune.dashboard.figures.theme import ORDER, SCALE
 from dasktune.dashboard.labels import label
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
@@ -171,9 +173,18 @@ def test_learning_curves_can_be_those_of_chosen_trials(asha):
     figure = plot(asha, "learning_curves", trials=[asha.trials[3].trial_id])
     assert set(columns_of(figure, "trial")) == {asha.trials[3].trial_id}
     # It stands beside the trial's details, where there is little room.
-    assert figure.title.text == f"loss of {asha.trials[3].trial_id}; the grey shadow is all 30 trials"
+    assert figure.title.text == f"loss of {asha.trials[3].trial_id}\nthe grey shadow is all 30 trials"
+    several = plot(asha, "learning_curves", trials=[one.trial_id for one in asha.trials[:4]])
+    assert several.title.text == "loss of 4 trials\nthe grey shadow is all 30 trials"
+    # There is no half of an iteration.
+    assert figure.xaxis[0].ticker.min_interval == 1
     with pytest.raises(ConfigError, match="trials must be ids of trials of this experiment, got 'absent'"):
         plot(asha, "learning_curves", trials=["absent"])
+
+
+def test_large_numbers_on_an_axis_are_written_out(asha):
+    figure = plot(asha, "best_so_far")
+    assert [axis.formatter.power_limit_high for axis in figure.axis] == [6, 6]
 
 
 def test_parallel_coordinates_draw_the_best_last(asha):
@@ -181,6 +192,16 @@ def test_parallel_coordinates_draw_the_best_last(asha):
     assert data["trial"][-1] == asha.best.trial_id
     assert len(data["ys"][0]) == 3  # lr, x and the metric
     assert all(0 <= value <= 1 for line in data["ys"] for value in line)
+
+
+def test_parallel_coordinates_name_their_sample_in_a_line_of_its_own(asha, monkeypatch):
+    assert "\n" not in plot(asha, "parallel_coordinates").title.text
+    # The module, not the function of the same name.
+    module = import_module("dasktune.dashboard.figures.parallel_coordinates")
+    monkeypatch.setattr(module, "_MOST", 10)
+    assert plot(asha, "parallel_coordinates").title.text == (
+        "Parallel coordinates; stronger colours are better\n10 trials: the best 5 and a sample of the others"
+    )
 
 
 def test_importance_tells_its_method_and_compares_at_one_iteration(asha):
@@ -227,6 +248,8 @@ def test_a_slice_for_each_parameter(asha):
     _, grid = plot(asha, "slice").children
     figures = [child for child, *_ in grid.children]
     assert [one.xaxis.axis_label for one in figures] == ["x", "lr (log)"]
+    # In a narrow window powers of ten would touch each other.
+    assert isinstance(figures[1].xaxis[0].major_label_policy, NoOverlap)
     assert len(columns_of(figures[0], "x")) == len(asha.trials)
 
 
@@ -298,10 +321,23 @@ def test_rungs_count_trials_not_visits_and_mark_who_became_a_clone():
     for time in (5.0, 6.0):
         records += exploited("b", time, resumed=0)
     figure = plot(projection_of(*records), "rungs")
-    assert list(figure.xaxis.major_label_overrides.values()) == ["4\n2 reached it, 1 cloned"]
+    assert list(figure.xaxis.major_label_overrides.values()) == ["4\n2 reached it\n1 cloned"]
     assert figure.title.text == "Comparisons: which trials became clones, by loss"
     assert sorted(columns_of(figure, "trial")) == ["a", "b"]
     assert {one.label.value for one in figure.legend[0].items} == {"continued", "became a clone"}
+
+
+def test_the_counts_of_rungs_fit_below_their_columns(asha, monkeypatch):
+    figure = plot(asha, "rungs")
+    first, *_, last = figure.xaxis[0].major_label_overrides.values()
+    assert re.fullmatch(r"1\n30 reached it\n\d+ continued", first)
+    assert re.fullmatch(r"27\n\d+ reached it", last)
+    # Many columns are narrow: the axis says once what the numbers are.
+    monkeypatch.setattr(rung_figure, "_MOST_WORDY", 2)
+    figure = plot(asha, "rungs")
+    first = next(iter(figure.xaxis[0].major_label_overrides.values()))
+    assert re.fullmatch(r"1\n30\n\d+", first)
+    assert figure.xaxis[0].axis_label.endswith("; trials that reached it, and that continued")
 
 
 def test_rungs_of_population_based_training_have_no_more_trials_than_there_are():

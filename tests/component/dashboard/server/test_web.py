@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import socket
+import sys
 import threading
 import time
 import urllib.error
@@ -912,6 +914,10 @@ def test_a_comparison_has_a_line_for_each_experiment_of_the_same_goal_and_a_row_
     assert page.count("<tr>") == 4
     assert "<img" not in page
     assert value_label(told[0].best_value) in page
+    # In a narrow window the long cells break, so that the state stays in sight.
+    cells = re.findall(r"<td([^>]*)>([^<]*)", page)[:10]
+    broken = [text for style, text in cells if not style]
+    assert broken == [cells[4][1], cells[9][1]]
 
 
 def test_an_experiment_that_an_address_names_twice_is_compared_once(tmp_path):
@@ -977,6 +983,61 @@ def test_a_wedged_server_does_not_keep_a_run_from_ending(wedged):
     finally:
         free.set()
         server.wait()
+
+
+def codes_of(frame):
+    """Yield the code of each function that a thread is in."""
+    while frame is not None:
+        yield frame.f_code
+        frame = frame.f_back
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals are POSIX")
+def test_an_interrupt_that_does_not_wake_the_main_thread_ends_its_wait_and_the_server_can_be_closed():
+    server = WebServer(SingleExperiment(LiveExperiment(ExperimentProjection, RecordFeed())))
+    main, is_raised = threading.get_ident(), threading.Event()
+
+    def interrupt():
+        while server.wait.__code__ not in codes_of(sys._current_frames()[main]):
+            time.sleep(0.01)
+        # Only the main thread runs Python's handlers, and this does not wake it, as if the signal
+        # had come just before it blocked.
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        if not is_raised.wait(60):
+            server.close()
+
+    helper = threading.Thread(target=interrupt)
+    helper.start()
+    with pytest.raises(KeyboardInterrupt):
+        server.wait()
+    is_raised.set()
+    helper.join()
+    assert is_serving(server)
+    server.close()
+    assert not is_serving(server)
+
+
+def test_a_server_whose_start_is_interrupted_ends_by_itself(monkeypatch):
+    class Interrupted(threading.Event):
+        def wait(self, timeout=None):
+            raise KeyboardInterrupt
+
+    class Module:
+        """The module with events that a Ctrl-C interrupts."""
+
+        Event = Interrupted
+
+        def __getattr__(self, name):
+            return getattr(threading, name)
+
+    known = set(threading.enumerate())
+    monkeypatch.setattr(web, "threading", Module())
+    with pytest.raises(KeyboardInterrupt):
+        WebServer(SingleExperiment(LiveExperiment(ExperimentProjection, RecordFeed())))
+    for one in set(threading.enumerate()) - known:
+        if one.name == "dasktune-dashboard":
+            one.join(60)
+            assert not one.is_alive()
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +79,7 @@ def start(
     if server is None:
         process = ChildProcess(variables, module="dasktune.isolation.ranks.rank_process")
     else:
-        process = ChildProcess(variables, start=partial(server.fork, variables))
+        process = ChildProcess(variables, start=server.fork)
     payload = ChildPayload(
         code=cloudpickle.dumps({"trainable": _distributed(function)}),
         config=cloudpickle.dumps({"config": {"place": str(place)}}),
@@ -201,6 +200,42 @@ def test_a_killed_rank_is_reaped_with_what_it_has_forked(servers: ForkServers, t
     ended(start(server, tmp_path, print))
 
 
+def become_daemon(config: dict[str, Any]) -> None:
+    """Fork a process that leaves the process group and runs no other program."""
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        daemon = os.fork()
+        if daemon:
+            os.write(writing, str(daemon).encode())
+            os._exit(0)
+        # As daemons do. It would hold the connection of the rank open.
+        os.closerange(3, 256)
+        signal.pause()
+    part = Path(config["place"], f"part-{os.getpid()}")
+    part.write_bytes(os.read(reading, 20))
+    part.rename(Path(config["place"], f"daemon-{os.environ['RANK']}"))
+    while True:
+        signal.pause()
+
+
+def test_a_fork_of_a_killed_rank_that_has_left_its_group_is_killed_and_those_of_others_are_not(
+    servers: ForkServers, tmp_path: Path
+) -> None:
+    server = ready(servers, "json")
+    ranks = [start(server, tmp_path, become_daemon, rank) for rank in range(2)]
+    daemons = [_number(tmp_path / f"daemon-{rank}") for rank in range(2)]
+    for rank, process in enumerate(ranks):
+        assert isinstance(process.receive(), RankBegan)
+        assert _lives(daemons[rank])
+        process.kill()
+        with pytest.raises(ChildDied):
+            process.receive()
+        assert [_lives(one) for one in daemons] == [other > rank for other in range(2)]
+    # The server has another mark.
+    ended(start(server, tmp_path, print))
+
+
 def test_ranks_die_with_their_server_and_the_next_trial_gets_a_new_one(
     servers: ForkServers, tmp_path: Path
 ) -> None:
@@ -221,12 +256,13 @@ def test_ranks_die_with_their_server_and_the_next_trial_gets_a_new_one(
     ended(start(second, tmp_path, print))
 
 
-#: A module that starts a process when it is imported.
+#: A module that starts two processes when it is imported, one of them in a group of its own.
 STARTS = """
 import pathlib, subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+command = [sys.executable, "-c", "import signal; signal.pause()"]
+children = [subprocess.Popen(command, start_new_session=leaves) for leaves in (False, True)]
 path = pathlib.Path(__file__).with_name("started")
-path.write_text(str(child.pid))
+path.write_text(" ".join(str(child.pid) for child in children))
 """
 
 
@@ -235,15 +271,15 @@ def test_what_a_module_has_started_ends_with_the_server(
     servers: ForkServers, write: Write, tmp_path: Path, how: str
 ) -> None:
     server = ready(servers, write("starting_module", STARTS))
-    child = int((tmp_path / "started").read_text())
-    # It does not belong to a rank.
+    children = [int(one) for one in (tmp_path / "started").read_text().split()]
+    # They do not belong to a rank.
     ended(start(server, tmp_path, print))
-    assert _lives(child)
+    assert all(map(_lives, children))
     if how == "closed":
         servers.close()
     else:
         os.kill(server.pid, signal.SIGKILL)
-    _until(lambda: not _lives(child))
+    _until(lambda: not any(map(_lives, children)))
     assert not server.is_usable
 
 
@@ -266,10 +302,10 @@ def test_what_a_module_has_started_ends_with_the_worker(write: Write, tmp_path: 
     ) as worker:
         assert worker.stdout is not None
         server = int(worker.stdout.readline())
-        child = int((tmp_path / "started").read_text())
-        assert _lives(child)
+        children = [int(one) for one in (tmp_path / "started").read_text().split()]
+        assert all(map(_lives, children))
         worker.kill()
-    _until(lambda: not _lives(server) and not _lives(child))
+    _until(lambda: not any(map(_lives, [server, *children])))
 
 
 def import_late(config: dict[str, Any]) -> None:

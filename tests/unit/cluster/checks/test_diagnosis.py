@@ -6,7 +6,9 @@ import pytest
 
 from dasktune.cluster.checks.diagnosis import (
     SCHEDULER,
+    diagnose_connection,
     diagnose_package,
+    diagnose_packages,
     diagnose_python,
     diagnose_resources,
     diagnose_shared_storage,
@@ -34,6 +36,25 @@ def test_versions_are_judged_by_what_would_break(name, theirs, level, finding):
     assert ("install" in found.advice.lower()) == (level != "ok")
     # No package index has dasktune.
     assert "pip install dasktune" not in found.advice
+
+
+def test_dask_and_distributed_of_another_release_are_one_warning():
+    ours = {"dask": "2", "distributed": "2", "numpy": "1"}
+    answers = {"a": {"dask": "3", "distributed": "3", "numpy": "1"}, "b": ours}
+    found = list(diagnose_packages(ours, answers))
+    assert [(one.level, one.subject) for one in found] == [("warn", "distributed"), ("ok", "numpy")]
+    assert "pip install distributed==2" in found[0].advice
+    # Half an upgrade is another matter.
+    answers["a"]["distributed"] = "2"
+    found = list(diagnose_packages(ours, answers))
+    assert [(one.level, one.subject) for one in found][:2] == [("warn", "dask"), ("ok", "distributed")]
+
+
+@pytest.mark.parametrize(("is_direct", "level"), [(True, "ok"), (False, "warn"), (None, "ok")])
+def test_a_connection_is_only_blamed_if_a_worker_answers(is_direct, level):
+    found = diagnose_connection("scheduler at tcp://s:1", is_direct=is_direct)
+    assert (found.level, bool(found.advice)) == (level, level == "warn")
+    assert found.finding.startswith("scheduler at tcp://s:1")
 
 
 def test_another_minor_versiondiagnose_python_must_be_mended():
@@ -75,6 +96,9 @@ def test_resources_are_added_up_and_full_workersname_some():
     assert found[0].finding == "CPU 6, memory 3.0 GiB, GPU 1"
     assert "1 of 2 workers declare no CPU" in found[1].finding
     assert "tcp://1:1" in found[2].finding
+    # That it is paused says it already.
+    paused = worker(1, memory_limit=2**31, memory=2**31, resources={"CPU": 1}, status="paused")
+    assert [one.level for one in diagnose_resources([paused])] == ["ok"]
 
 
 def test_a_storage_that_hosts_do_not_share_is_a_warning_and_a_broken_one_a_failure():

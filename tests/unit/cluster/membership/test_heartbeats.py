@@ -5,14 +5,12 @@ from math import inf
 import pytest
 
 from dasktune.cluster.membership.heartbeats import HeartbeatAges
-from dasktune.placement import WorkerCapacity
 
 ADDRESS = "tcp://a:1"
 
 
 def age(ages, *, heartbeat, age, now, answered=-inf):
-    worker = WorkerCapacity(address=ADDRESS, heartbeat=heartbeat, age=age)
-    return ages.update({ADDRESS: worker}, now, lambda _: answered)[ADDRESS].age
+    return ages.update({ADDRESS: (heartbeat, age)}, now, lambda _: answered)[ADDRESS]
 
 
 @pytest.fixture

@@ -79,3 +79,18 @@ def test_tasks_with_a_higher_priority_are_not_overtaken():
     assert read(4, priority=5, **tasks).overtakable == {"CPU": 11}
     # This experiment uses what the others leave. Its leases would wait behind the tasks.
     assert read(4, priority=-1, **tasks).overtakable == {}
+
+
+def test_the_ages_are_those_that_the_driver_counts() -> None:
+    seen = []
+
+    def count_ages(heartbeats: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+        seen.append(dict(heartbeats))
+        return dict.fromkeys(heartbeats, 1.5)
+
+    workers, _ = asyncio.run(read_cluster(FakeScheduler(4, {}), "mine", None, count_ages))
+    assert workers["tcp://a:1"].age == 1.5
+    [heartbeats] = seen
+    # The stand-in for the worker has sent its only heartbeat in 1970.
+    assert heartbeats["tcp://a:1"][0] == 0.0
+    assert heartbeats["tcp://a:1"][1] > 1e9

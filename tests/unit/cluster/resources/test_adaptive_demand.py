@@ -109,6 +109,37 @@ def test_room_on_a_worker_that_was_given_notice_is_missing() -> None:
     assert ledger.leaving == frozenset()
 
 
+def test_workers_that_share_a_host_are_requested_together() -> None:
+    # Two hosts with two bundles each, and a worker for each bundle.
+    request = HostPlacement([{"CPU": 1}] * 4, per_host=2)
+    new = worker("new")
+    assert demand_signal(request, 1, Ledger(), new_worker=new) == DemandSignal(tasks=4, weight=1.0)
+    assert demand_signal(request, 3, Ledger(), new_worker=new) == DemandSignal(tasks=12, weight=1.0)
+
+    def target(*addresses: str, trials: int = 1) -> int:
+        ledger = ledger_of(*(worker(f"tcp://{address}") for address in addresses))
+        shown = demand_signal(request, trials, ledger, new_worker=new)
+        return dask_target(shown, workers=len(addresses), threads=len(addresses), leases=0)
+
+    # Those that are there count, also if a host has not got all of its workers yet.
+    assert target("a:1") == 4
+    assert target("a:1", "a:2", "b:1") == 4
+    assert target("a:1", "a:2", "b:1", "b:2") == 0
+    # Half of a host that has as many workers as any other is of no use.
+    assert target("a:1", "a:2", "a:3") == 5
+    # A trial needs two hosts, whatever the room on one of them is.
+    assert target("a:1", "a:2", "a:3", "a:4") == 6
+    assert target("a:1", "a:2", "a:3", "a:4", trials=2) == 8
+    # Hosts of one worker each: no number of them is enough, so there is an end.
+    assert target("a:1", "b:1", "c:1") == 4
+    assert target("a:1", "b:1", "c:1", "d:1") == 0
+    strict = HostPlacement([{"CPU": 1}] * 3, "STRICT_PACK")
+    assert demand_signal(strict, 1, Ledger(), new_worker=new) == DemandSignal(tasks=3, weight=1.0)
+    assert demand_signal(strict, 1, Ledger(), new_worker=worker("new", 2)) == DemandSignal(
+        tasks=2, weight=1.0
+    )
+
+
 def test_trials_larger_than_a_thread_count_as_what_they_take() -> None:
     ledger = ledger_of(worker("a", 4), worker("b", 4))
     two = needs(CPU=2)
@@ -228,6 +259,10 @@ def test_who_may_wait_for_a_worker_that_is_large_enough() -> None:
         "The cluster is adaptive, but every worker that it starts has CPU 2. "
     )
     assert Growth(adaptive_cluster()).may_wait(needs(CPU=9), empty=False)
+    # Several workers of a host hold its part of a trial together.
+    assert known.may_wait(HostPlacement([{"CPU": 2}] * 4, per_host=2), empty=False)
+    assert known.may_wait(HostPlacement([{"CPU": 2}] * 4, "STRICT_PACK"), empty=False)
+    assert not known.may_wait(HostPlacement([{"CPU": 3}] * 4, per_host=2), empty=False)
 
 
 @pytest.mark.parametrize("facts", [{"used": {"CPU": 2}}, {"withheld": {"CPU": 1}}])

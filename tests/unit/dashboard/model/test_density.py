@@ -43,6 +43,21 @@ def test_a_picture_that_is_kept_up_to_date_is_that_of_all_at_once():
     assert (live.counts == at_once.counts).all()
 
 
+def test_a_curve_has_no_gaps_where_the_columns_divide_an_iteration():
+    projection = ExperimentProjection(metric="loss", mode="min")
+    projection.add(suggested("t"))
+    for iteration in range(1, 9):
+        projection.add(result("t", iteration, 1.0, loss=1.0 / iteration))
+    density = Density()
+    density.update(projection)
+    # 42 columns for each iteration.
+    assert density.x_range == (0.0, 10.0)
+    drawn = density.counts.any(axis=0)
+    assert drawn[42 : 8 * 42].all()
+    assert not drawn[:42].any()
+    assert not drawn[8 * 42 :].any()
+
+
 def test_only_what_is_new_is_drawn():
     projection = ExperimentProjection(metric="loss", mode="min")
     for i in range(50):

@@ -344,7 +344,7 @@ class Forking(FakeProcess):
     made: ClassVar[list[Any]] = []
 
     def __init__(self, environment: Any, *, start: Any = None, **options: Any) -> None:
-        self.forked = None if start is None else start(3, 4)
+        self.forked = None if start is None else start(environment, 3, 4)
         super().__init__()
 
     def kill(self) -> None:

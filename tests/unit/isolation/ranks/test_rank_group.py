@@ -40,6 +40,7 @@ from dasktune.isolation.ranks.rank_messages import (
     Reduced,
     ReduceMetrics,
     Release,
+    RendezvousLate,
     ShardWritten,
     StacksDumped,
     StartRanks,
@@ -324,6 +325,33 @@ def test_late_ranks_are_named_with_their_stacks() -> None:
         group.next_event()
     assert "rank 1 did not come to report 1" in caught.value.error.message
     assert f"Rank 1 on worker {B} in process 7:\nin hang" in caught.value.error.traceback
+
+
+RENDEZVOUS = '  File "/torch/distributed/distributed_c10d.py", line 7 in init_process_group'
+
+
+@pytest.mark.parametrize("all_came", [True, False])
+def test_a_rendezvous_that_does_not_come_about_names_who_is_missing(all_came: bool) -> None:
+    def dump(agents: Agents, address: str) -> None:
+        # Both ranks notice at nearly the same time.
+        agents.word(1, RendezvousLate())
+        stacks = {1: RENDEZVOUS} if address == B else {0: RENDEZVOUS if all_came else "in download"}
+        agents.say(address, StacksDumped(stacks=stacks))
+
+    agents = Agents({DumpStacks: dump})
+    group = started(agents, rendezvous_timeout_s=90.0)
+    agents.word(1, RendezvousLate())
+    with pytest.raises(RankFailed) as caught:
+        group.next_event()
+    error = caught.value.error
+    if all_came:
+        assert error.message.startswith("ranks 0, 1 waited for 90 s in a rendezvous")
+        assert "connect to port 1234 of a (MASTER_ADDR)" in error.message
+    else:
+        assert error.message.startswith("rank 1 waited for 90 s in a rendezvous")
+        assert "rank 0 did not come to it" in error.message
+        assert "in download" in error.traceback
+    assert f"Rank 1 on worker {B} in process 7:" in error.traceback
 
 
 @pytest.mark.parametrize("found", [True, False])

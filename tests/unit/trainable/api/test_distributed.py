@@ -124,6 +124,7 @@ def test_a_wrong_request_is_refused(arguments: tuple[Any, ...], rule: str) -> No
         ({"reduce": "max"}, "reduce must be 'rank0', 'mean' or a function"),
         ({"start_timeout_s": 0}, "start_timeout_s must be a number of seconds above 0"),
         ({"report_timeout_s": float("nan")}, "report_timeout_s must be a number of seconds above 0"),
+        ({"rendezvous_timeout_s": 0}, "rendezvous_timeout_s must be a number of seconds above 0"),
         ({"report_timeout_s": "1"}, "report_timeout_s must be a number of seconds above 0"),
         ({"wait_for_ranks_s": -1}, "wait_for_ranks_s must be a number of seconds, at least 0"),
         ({"grow_after_s": "60"}, "grow_after_s must be a number of seconds, at least 0"),
@@ -131,7 +132,7 @@ def test_a_wrong_request_is_refused(arguments: tuple[Any, ...], rule: str) -> No
         ({"env": [("A", "1")]}, "env must be a dict of strings"),
         ({"env": {"RANK": "1"}}, r"env must be free of .*, got \['RANK'\]"),
     ],
-    ids=["reduce", "zero", "nan", "text", "wait", "grow", "number", "list", "reserved"],
+    ids=["reduce", "zero", "nan", "rendezvous", "text", "wait", "grow", "number", "list", "reserved"],
 )
 def test_a_wrong_option_is_refused(options: dict[str, Any], rule: str) -> None:
     with pytest.raises(ConfigError, match=rule):

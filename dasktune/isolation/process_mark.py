@@ -1,0 +1,249 @@
+"""Marks the processes of a trial in their environment, and kills those that left its process group.
+
+A build tool such as ninja, or ``subprocess.Popen(..., start_new_session=True)``, puts a process
+into a group of its own, which a kill of the trial's group does not reach. Its environment still has
+the mark, because a process inherits the environment of the one that started it.
+"""
+
+# A kill of the group comes first: no process of the group can fork from then on. What is left are
+# marked processes in other groups, which may fork, run other programs and end all the time.
+#
+# - A process starts another one, before or after it is found, and ends. So after each scan the
+#   processes are listed again, and those that are new are read, too, until a list has no new one. A
+#   marked process that lives then was in a list, and was killed.
+# - A process is read in the moment in which it begins to run another program: it shows no
+#   environment. It is read once more, at least a scan later. Kernel threads and dead processes
+#   never show one.
+# - A process that was found ends, and its number belongs to another process. The descriptor of a
+#   process (pidfd) is opened first, and the environment is read again after that. If the process
+#   had ended before the descriptor was opened, the second read finds no mark, or another marked
+#   process, which is right to kill. If it ends after that, its descriptor kills nothing else.
+# - A number that was read comes again, for a new marked process, before the last list: it is not
+#   found. The kernel gives numbers in turn, so all others have to be used up in these milliseconds.
+# - A program starts processes faster than they are killed: the time limit ends the search, and a
+#   warning names what was left.
+# - Reading the environment of a process that waits for a device may wait, too. So a thread of its
+#   own scans, and the caller stops waiting after some time.
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import secrets
+import select
+import signal
+import threading
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import Final
+
+__all__ = ["MARK", "give_mark", "kill_marked", "new_mark", "rewrite_mark"]
+
+logger = logging.getLogger(__name__)
+
+#: The variable with the mark. A trial that is started by a process of another trial has the marks
+#: of both, so the end of the outer one finds the processes of the inner one.
+MARK: Final = "DASKTUNE_PROCESS_MARK"
+
+#: Seconds for which marked processes are searched and killed.
+_SECONDS: Final = 10.0
+
+#: Bytes of an environment that are read at a time.
+_READ: Final = 1 << 17
+
+#: The marks for which the next scan searches, and the lock of that set.
+_wanted: Final[set[str]] = set()
+_wanted_lock: Final = threading.Lock()
+
+#: Held during a scan.
+_scanning: Final = threading.Lock()
+
+
+def new_mark() -> str:
+    """Return a mark that no other process has."""
+    return secrets.token_hex(16)
+
+
+def give_mark(environment: Mapping[str, str], mark: str) -> dict[str, str]:
+    """Return the variable of a process with a mark, which is to be added to its environment.
+
+    Parameters
+    ----------
+    environment : mapping
+        The environment of the process that starts it.
+    mark : str
+        The mark.
+
+    Examples
+    --------
+    >>> give_mark({}, "b"), give_mark({"DASKTUNE_PROCESS_MARK": "a"}, "b")
+    ({'DASKTUNE_PROCESS_MARK': 'b'}, {'DASKTUNE_PROCESS_MARK': 'a:b'})
+    """
+    outer = environment.get(MARK)
+    return {MARK: f"{outer}:{mark}" if outer else mark}
+
+
+def rewrite_mark(value: str) -> None:
+    """Change the mark of this process, which is a fork, and of the forks that it makes.
+
+    The kernel shows the environment as it was when the program was started. So the text is replaced
+    in place; a change of `os.environ` would only reach programs that this process starts.
+
+    Parameters
+    ----------
+    value : str
+        The value of the variable, of the same length as before.
+    """
+    find = ctypes.CDLL(None).getenv
+    find.argtypes, find.restype = [ctypes.c_char_p], ctypes.c_void_p
+    place = find(MARK.encode())
+    # A module that was imported before may have replaced the variable.
+    if place and len(ctypes.string_at(place)) == len(value):
+        ctypes.memmove(place, value.encode(), len(value))
+
+
+def kill_marked(mark: str) -> None:
+    """Kill all processes of this user with a mark, and wait until none is left, for some seconds.
+
+    Nothing happens where the system cannot show environments or has no descriptors of processes:
+    this needs Linux 5.3 or newer.
+
+    Parameters
+    ----------
+    mark : str
+        The mark of a process whose group was killed.
+    """
+    if not _can_kill():
+        return
+    with _wanted_lock:
+        _wanted.add(mark)
+    scan = threading.Thread(target=_kill_wanted, args=(mark,), name="dasktune-marked", daemon=True)
+    try:
+        scan.start()
+    except RuntimeError:  # the system has no thread left
+        _kill_wanted(mark)
+        return
+    scan.join(2 * _SECONDS)
+    if scan.is_alive():
+        logger.warning(
+            "processes of a trial that have left its process group may be left: reading the environments of "
+            "all processes takes too long, because one of them waits for a device or a disk"
+        )
+
+
+def _can_kill() -> bool:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return False
+    return os.path.exists("/proc/self/environ")
+
+
+def _kill_wanted(mark: str) -> None:
+    """Search once for all marks that wait: the ranks of a trial end at the same time."""
+    with _scanning:
+        with _wanted_lock:
+            if mark not in _wanted:
+                # The scan that has just ended began later than the request for this mark.
+                return
+            marks = {one.encode() for one in _wanted}
+            _wanted.clear()
+        try:
+            _kill_all(marks)
+        except OSError as error:  # no process may open another file
+            logger.warning("processes of a trial that have left its process group may be left: %s", error)
+
+
+def _kill_all(marks: Collection[bytes]) -> None:
+    deadline = time.monotonic() + _SECONDS
+    read: set[str] = set()
+    again: set[str] = set()
+    while new := (_numbers() - read) | again:
+        again = set()
+        found: dict[int, int] = {}
+        for number in new:
+            environment = _environment(number)
+            if _has_mark(environment, marks):
+                descriptor = _opened(number, marks)
+                if descriptor is None:
+                    again.add(number)
+                else:
+                    found[descriptor] = int(number)
+            elif not environment and number not in read:
+                again.add(number)
+        read |= new
+        left = _kill(found, deadline)
+        if left or time.monotonic() >= deadline:
+            message = "processes of a trial could not be killed in %g s: %s"
+            logger.warning(message, _SECONDS, left or "new ones")
+            return
+
+
+def _numbers() -> set[str]:
+    """Return the numbers of all processes."""
+    return {name for name in os.listdir("/proc") if name.isdigit()}
+
+
+def _opened(number: str, marks: Collection[bytes]) -> int | None:
+    """Return a descriptor of a process if it is still a marked one."""
+    try:
+        descriptor = os.pidfd_open(int(number))
+    except OSError:  # it has ended
+        return None
+    if _has_mark(_environment(number), marks):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _has_mark(environment: bytes, marks: Collection[bytes]) -> bool:
+    return MARK.encode() in environment and any(mark in environment for mark in marks)
+
+
+def _environment(number: str) -> bytes:
+    """Return the environment of a process; empty if it has ended, or belongs to another user."""
+    content = b""
+    try:
+        file = os.open(f"/proc/{number}/environ", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return content
+    try:
+        while part := os.read(file, _READ):
+            content += part
+    except OSError:
+        return b""
+    finally:
+        os.close(file)
+    return content
+
+
+def _kill(found: Mapping[int, int], deadline: float) -> list[int]:
+    """Kill processes and wait for their ends; return the numbers of those that are left.
+
+    Parameters
+    ----------
+    found : mapping of int to int
+        The numbers by descriptors, which this closes.
+    deadline : float
+        When to stop waiting, on the monotonic clock.
+    """
+    waiting = select.poll()
+    left = dict(found)
+    try:
+        for descriptor in found:
+            with suppress(OSError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            waiting.register(descriptor, select.POLLIN)
+        while left:
+            ended = waiting.poll(max(0.0, deadline - time.monotonic()) * 1000)
+            if not ended:
+                break
+            for descriptor, _ in ended:
+                waiting.unregister(descriptor)
+                del left[descriptor]
+    finally:
+        for descriptor in found:
+            os.close(descriptor)
+    return sorted(left.values())

@@ -170,6 +170,7 @@ def test_doctor_says_what_a_sick_cluster_needs(fleet, tmp_path, capsys):
 
 
 def test_doctor_warns_once_of_a_cluster_without_workers(fleet, capsys):
+    fleet.keep(0)
     assert main(["doctor", "--address", fleet.address, "--timeout=60"]) == 0
     out = capsys.readouterr().out
     assert "warn  workers      there are none" in out

@@ -20,6 +20,8 @@ from dasktune.errors import ConfigError
 
 __all__ = ["curves_spec", "learning_curves"]
 
+#: Largest number of characters of a metric and of several trials in a title.
+_MOST_TITLE: Final = 30
 #: Maximum number of points of a line.
 _POINTS: Final = 200
 #: Colours of cells: first without curves, then with few to many curves.
@@ -84,9 +86,10 @@ def curves_spec(
     name = theme.goal_name(projection)
     title = f"Learning curves of {name}"
     if trials is not None:
-        # More names would not fit beside the details of the trials; the legend has them.
-        names = [label(one, 30) for one in trials]
-        title = f"{name} of {', '.join(names) if len(names) <= 2 else f'{len(names)} trials'}"
+        names = ", ".join(label(one, 30) for one in trials)
+        # More would not fit beside the details of the trials, and the legend has the names.
+        fits = len(trials) == 1 or len(name) + len(names) <= _MOST_TITLE
+        title = f"{name} of {names if fits else f'{len(trials)} trials'}"
     if not projection.num_results or not projection.metrics:
         return empty_spec(title, height=height)
     lines = _chosen(projection, max_lines) if trials is None else _named(projection, trials)

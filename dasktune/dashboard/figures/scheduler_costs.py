@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from bokeh.core.properties import value
+from bokeh.core.properties import field, value
 from bokeh.models import NumeralTickFormatter
 
 from dasktune.dashboard.figures import theme
@@ -16,6 +17,14 @@ from dasktune.text.formatting import format_duration
 __all__ = ["what_if", "what_if_spec"]
 
 _KINDS: Final = ("others", "recommended")
+
+#: Sizes by which labels are kept apart, for a figure of 800 pixels: the width of a character as a
+#: share of full training, the height of a line and of the plot in pixels.
+_CHARACTER: Final = 0.011
+_LINE: Final = 13.0
+_PLOT: Final = 270.0
+#: Maximum number of lines between a dot and its label.
+_MOST_LINES: Final = 16
 
 
 def what_if(found: WhatIf, *, height: int = 380) -> theme.Figure:
@@ -50,21 +59,56 @@ def what_if_spec(found: WhatIf, *, height: int = 380) -> FigureSpec:
     """Return the spec of :func:`what_if`; the parameters are the same."""
     chosen = found.recommended
     rows = {"recommended": [chosen], "others": [row for row in found.rows if row is not chosen]}
+    places = _label_places(found.rows)
     return FigureSpec(
         draw=_draw,
         structure=(f"What schedulers would have cost, by {label(found.metric)}", height),
-        sources={kind: _columns(rows[kind]) for kind in _KINDS},
+        sources={kind: _columns(rows[kind], places) for kind in _KINDS},
         settings={
             ("x", "start"): 0.0,
             ("x", "end"): max(1.05, *(1.05 * row.iterations.high for row in found.rows)),
             ("y", "start"): 0.0,
-            ("y", "end"): 1.05,
+            # Room for a label above a dot at the top.
+            ("y", "end"): 1.12,
         },
     )
 
 
-def _columns(rows: list[WhatIfRow]) -> dict[str, list[Any]]:
+def _label_places(rows: Sequence[WhatIfRow]) -> dict[str, tuple[bool, float]]:
+    """Return for each scheduler whether its label is left of the dot, and how far below it.
+
+    Many schedulers may keep the best configuration with the same probability: their labels would be
+    written over each other.
+    """
+    taken: list[tuple[float, float, float]] = []
+    places = {}
+    for row in sorted(rows, key=lambda row: row.iterations.value):
+        x, width = row.iterations.value, _CHARACTER * len(label(row.scheduler))
+        is_left = x + width > 1.05 and x > width
+        begin, end = (x - width, x) if is_left else (x, x + width)
+        height = (1 - row.kept.value) * _PLOT
+        # Above the dot, or below its lines.
+        heights = [height - 4.0, *(height + line * _LINE + 5.0 for line in range(1, _MOST_LINES))]
+        free = (
+            at
+            for at in heights
+            if not any(
+                begin < other_end and other_begin < end and abs(at - other) < _LINE
+                for other_begin, other_end, other in taken
+            )
+        )
+        at = next(free, heights[-1])
+        taken.append((begin, end, at))
+        places[row.scheduler] = is_left, at - height
+    return places
+
+
+def _columns(rows: list[WhatIfRow], places: Mapping[str, tuple[bool, float]]) -> dict[str, list[Any]]:
+    is_left = [places[row.scheduler][0] for row in rows]
     return {
+        "align": ["right" if one else "left" for one in is_left],
+        "label_x": [-8.0 if one else 8.0 for one in is_left],
+        "label_y": [places[row.scheduler][1] for row in rows],
         "scheduler": [label(row.scheduler) for row in rows],
         "x": [row.iterations.value for row in rows],
         "x_low": [row.iterations.low for row in rows],
@@ -101,8 +145,9 @@ def _draw(spec: FigureSpec) -> theme.Figure:
             "y",
             "scheduler",
             source=source,
-            x_offset=8,
-            y_offset=-4,
+            x_offset="label_x",
+            y_offset="label_y",
+            text_align=field("align"),
             # A plain text would name a column.
             text_font=value(theme.FONT),
             text_font_size="11px",

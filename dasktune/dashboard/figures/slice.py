@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from bokeh.layouts import column as above_each_other
 from bokeh.layouts import gridplot
-from bokeh.models import ColumnDataSource, Div, FixedTicker, Range1d
+from bokeh.models import ColumnDataSource, Div, FixedTicker, NoOverlap, Range1d
 from bokeh.transform import linear_cmap
 
 from dasktune.dashboard.figures.figure_spec import FigureSpec, empty_spec, static_spec
@@ -120,7 +120,7 @@ def _slice(name: str, column: ParameterAxis, rows: dict[str, Any], count: int, h
     spread = draw.uniform(-0.25, 0.25, len(values)) if column.categories else np.zeros(len(values))
     if column.is_log:
         # Powers of ten are wide, and the figure is a third of the page.
-        made.xaxis.ticker.desired_num_ticks = 4
+        made.xaxis.major_label_policy = NoOverlap(min_distance=10)
     _mark(made.xaxis, column)
     keep = np.isfinite(column.values)
     source = ColumnDataSource(

@@ -123,14 +123,15 @@ def comparison_html(lives: Sequence[LiveExperiment]) -> str:
     head += ["results", "elapsed", "state"]
     rows = [_cells(index, live) for index, live in enumerate(lives)]
     lines = [_line("th", head), *(_line("td", row) for row in rows)]
-    return f'<table style="border-spacing:16px 6px;text-align:left;font-size:13px">{"".join(lines)}</table>'
+    return f'<table style="border-spacing:12px 6px;text-align:left;font-size:13px">{"".join(lines)}</table>'
 
 
 def _line(kind: str, cells: Sequence[str]) -> str:
-    # Configurations and states may be long, and break in a narrow window.
+    # In a narrow window headings, configurations and states break.
+    breaks = [kind == "th" or index in _LONG for index in range(len(cells))]
     parts = (
-        f"<{kind}{'' if index in _LONG else _ONE_LINE}>{escape(cell)}</{kind}>"
-        for index, cell in enumerate(cells)
+        f"<{kind}{'' if one else _ONE_LINE}>{escape(cell)}</{kind}>"
+        for one, cell in zip(breaks, cells, strict=True)
     )
     return f"<tr>{''.join(parts)}</tr>"
 

@@ -21,6 +21,7 @@ from bokeh.models import (
     ImageRGBA,
     LogScale,
     MultiLine,
+    NoOverlap,
     PreText,
     Step,
     TableColumn,
@@ -247,8 +248,8 @@ def test_a_slice_for_each_parameter(asha):
     _, grid = plot(asha, "slice").children
     figures = [child for child, *_ in grid.children]
     assert [one.xaxis.axis_label for one in figures] == ["x", "lr (log)"]
-    # More powers of ten would touch each other in a narrow window.
-    assert figures[1].xaxis[0].ticker.desired_num_ticks == 4
+    # In a narrow window powers of ten would touch each other.
+    assert isinstance(figures[1].xaxis[0].major_label_policy, NoOverlap)
     assert len(columns_of(figures[0], "x")) == len(asha.trials)
 
 

@@ -22,7 +22,7 @@ def row(name, share, kept):
 def found(**facts):
     rows = (row("FIFOScheduler", 1.0, 1.0), row("quick", 0.2, 0.4), row("<b>good</b>", 0.3, 0.97))
     about = {"metric": "loss", "mode": "min", "num_curves": 30, "max_t": 9, "orders": 20, "workers": 4}
-    return WhatIf(rows=rows, **{**about, "min_kept": 0.9, **facts})
+    return WhatIf(**{"rows": rows, **about, "min_kept": 0.9, **facts})
 
 
 def test_each_scheduler_has_a_dot_with_both_intervals():
@@ -38,6 +38,24 @@ def test_each_scheduler_has_a_dot_with_both_intervals():
     assert made.height == 300
     # Full training may have cost more than the share of its own median.
     assert made.x_range.end > 1.1
+
+
+def test_labels_of_schedulers_that_keep_the_best_alike_are_not_written_over_each_other():
+    rows = tuple(row(f"ASHAScheduler(grace_period={i})", 0.2 + 0.05 * i, 1.0) for i in range(5))
+    full = row("FIFOScheduler", 1.0, 1.0)
+    made = what_if(found(rows=(full, *rows, row("far", 0.1, 0.3))))
+    data = [one.data for one in made.select({"type": ColumnDataSource})]
+    places = {
+        name: (align, y)
+        for one in data
+        for name, align, y in zip(one["scheduler"], one["align"], one["label_y"], strict=True)
+    }
+    heights = [places[one.scheduler][1] for one in rows]
+    assert len(set(heights)) == len(rows)
+    assert min(abs(one - other) for one in heights for other in heights if one != other) >= 13
+    # There is no room right of full training, and nothing beside the label of the last one.
+    assert places["FIFOScheduler"] == ("right", -4.0)
+    assert places["far"] == ("left", -4.0)
 
 
 def test_bokeh_finds_no_error_in_the_figure():

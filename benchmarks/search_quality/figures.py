@@ -9,7 +9,17 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Found", "Regrets", "Times", "first_below", "holm", "mean_ranks", "p_value", "speed_up"]
+__all__ = [
+    "Found",
+    "Regrets",
+    "Times",
+    "first_below",
+    "holm",
+    "mean_ranks",
+    "p_value",
+    "sign_test",
+    "speed_up",
+]
 
 #: One row for each seed: the regret of the best configuration so far, after each evaluation.
 Regrets = NDArray[np.float64]
@@ -31,6 +41,21 @@ def p_value(one: Sequence[float], other: Sequence[float]) -> float:
     # Rounding makes equal losses equal in spite of floating point errors.
     difference = np.subtract(one, other).round(12)
     return float(wilcoxon(difference).pvalue) if difference.any() else 1.0
+
+
+def sign_test(wins: int, losses: int) -> float:
+    """Return the two-sided p-value of the sign test.
+
+    Pairs without a difference are in neither count; it is 1 if all pairs are equal.
+
+    Examples
+    --------
+    >>> round(sign_test(9, 1), 3)
+    0.021
+    """
+    from scipy.stats import binomtest
+
+    return float(binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

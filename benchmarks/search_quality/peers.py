@@ -10,6 +10,8 @@ time, without a cluster: a result is reported, and the answer is to continue or 
 needs dask. So the command may run twice, in two environments and with one file for ``--runs``;
 contenders whose package is missing are left out.
 
+``--minutes 0`` runs nothing: it prints the tables of the sets of ``--problems`` from a file.
+
 *Regret* is that of `benchmarks.search_quality.full_trainings`.
 """
 
@@ -29,18 +31,18 @@ from math import inf
 from pathlib import Path
 from statistics import fmean, median
 from types import SimpleNamespace
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.random import default_rng
 
 from benchmarks._report import table
 from benchmarks.reproduce.curves import EPOCHS, CurveSet, load, set_names
-from benchmarks.search_quality.figures import p_value
+from benchmarks.search_quality.figures import holm, sign_test
 from benchmarks.search_quality.pool import Pool
 from dasktune.space import Categorical, Integer
 
-__all__ = ["OURS", "PEERS", "Peer"]
+__all__ = ["OURS", "PEERS", "Peer", "inside"]
 
 _ETA: Final = 3
 #: Full trainings after which regrets are compared.
@@ -165,7 +167,7 @@ class _SyneTune:
             else:
                 make = spaces.loguniform if _is_log(domain) else spaces.uniform
                 space[key] = make(domain.lower, domain.upper)
-        self._space = space
+        self._space, self._domains = space, curves.param_space
         options = {"metric": "loss", "time_attr": "epoch", "max_t": EPOCHS, "grace_period": 1}
         self._scheduler = getattr(baselines, baseline)(
             space, **options, reduction_factor=_ETA, random_seed=seed
@@ -174,7 +176,8 @@ class _SyneTune:
     def begin(self, take: Take) -> Any:
         from datetime import datetime
 
-        config = take(self._scheduler.suggest().config)
+        suggested = self._scheduler.suggest().config
+        config = take({key: inside(self._domains[key], value) for key, value in suggested.items()})
         now = datetime(2026, 1, 1)
         own = {key: config[key] for key in self._space}
         trial = self._trial(trial_id=next(self._numbers), config=own, creation_time=now)
@@ -189,6 +192,11 @@ class _SyneTune:
             self._scheduler.on_trial_remove(trial)
         else:
             self._scheduler.on_trial_complete(trial, {"epoch": epoch, "loss": loss})
+
+
+def inside(domain: Any, value: Any) -> Any:
+    """Return the nearest value of a domain. Syne Tune's BOHB suggests integers below it, too."""
+    return min(max(value, domain.lower), domain.upper - 1) if isinstance(domain, Integer) else value
 
 
 def _is_log(domain: Any) -> bool:
@@ -251,6 +259,29 @@ _BASE: Final = "dasktune: promoting ASHA, random"
 #: A problem, a contender, a number of trials at a time, and a seed.
 _Key = tuple[str, str, int, int]
 
+#: Regrets that differ by less are equal: their losses differ by floating point errors.
+_EQUAL: Final = 1e-12
+
+
+class _Run(NamedTuple):
+    """What a search found, and what it took."""
+
+    #: The regret after each of `MOMENTS`.
+    regrets: list[float]
+    #: The processor time of the whole search.
+    seconds: float
+
+
+_Runs = Mapping[_Key, _Run]
+
+
+class _Versus(NamedTuple):
+    """Searches compared with those of `_BASE` by pairs of set and seed."""
+
+    regrets: list[float]
+    wins: int
+    losses: int
+
 
 def _search(curves: CurveSet, peer: Peer, seed: int, slots: int) -> list[float]:
     """Return the regrets of a peer after each of `MOMENTS`, in virtual time."""
@@ -291,7 +322,13 @@ def _search(curves: CurveSet, peer: Peer, seed: int, slots: int) -> list[float]:
     return [float((loss - lowest.min()) / scale) for loss in ends]
 
 
-def _run(key: _Key) -> list[float]:
+def _run(key: _Key) -> _Run:
+    began = time.process_time()
+    regrets = _regrets(key)
+    return _Run(regrets, round(time.process_time() - began, 2))
+
+
+def _regrets(key: _Key) -> list[float]:
     problem, label, slots, seed = key
     if label in OURS:
         return OURS[label](problem, seed, slots)
@@ -306,33 +343,69 @@ def _is_missing(label: str) -> bool:
     return any(find_spec(name) is None for name in needs)
 
 
-def _show(runs: Mapping[_Key, list[float]]) -> None:
-    labels = [*OURS, *PEERS]
+def _versus(runs: _Runs, label: str, slots: int, problems: Sequence[str], moment: int) -> _Versus:
+    """Compare a search with `_BASE` after one of `MOMENTS`, over all seeds that both have."""
+    own, base = [], []
+    for (problem, name, width, seed), run in runs.items():
+        other = runs.get((problem, _BASE, slots, seed))
+        if name == label and width == slots and problem in problems and other is not None:
+            own.append(run.regrets[moment])
+            base.append(other.regrets[moment])
+    wins = sum(one < two - _EQUAL for one, two in zip(own, base, strict=True))
+    losses = sum(one > two + _EQUAL for one, two in zip(own, base, strict=True))
+    return _Versus(own, wins, losses)
+
+
+def _cell(label: str, found: _Versus, *, with_median: bool, is_clear: bool = False) -> str:
+    middle = f" ({median(found.regrets):.3f})" if with_median else ""
+    counts = f"{found.wins}:{found.losses}"
+    against = "" if label == _BASE else f"; **{counts}**" if is_clear else f"; {counts}"
+    return f"{fmean(found.regrets):.3f}{middle}{against}"
+
+
+def _show(runs: _Runs) -> None:
     for slots in sorted({key[2] for key in runs}):
-        rows = []
-        for label in labels:
-            own = {key: found for key, found in runs.items() if key[1:3] == (label, slots)}
-            pairs = [
-                (found, runs[problem, _BASE, slots, seed])
-                for (problem, _, _, seed), found in own.items()
-                if (problem, _BASE, slots, seed) in runs
-            ]
-            if not pairs:
-                continue
-            cells: list[Any] = [label, len(pairs)]
-            for index in range(len(MOMENTS)):
-                ours, others = ([pair[side][index] for pair in pairs] for side in (0, 1))
-                wins = sum(one < two - 1e-12 for one, two in zip(ours, others, strict=True))
-                losses = sum(one > two + 1e-12 for one, two in zip(ours, others, strict=True))
-                against = "" if label == _BASE else f"; {wins}:{losses}"
-                cells.append(f"{fmean(ours):.3f} ({median(ours):.3f}){against}")
-            cells.append("" if label == _BASE else f"{p_value(ours, others):.2g}")
-            rows.append(cells)
-        known = [name for name in set_names() if any(key[0] == name and key[2] == slots for key in runs)]
+        own = {key: run for key, run in runs.items() if key[2] == slots}
+        known = [name for name in set_names() if any(key[0] == name for key in own)]
+        labels = [label for label in (*OURS, *PEERS) if _versus(own, label, slots, known, 0).regrets]
         print(f"\n{slots} trials at a time; {', '.join(known)}")
-        print(f"mean regret (median); wins:losses against {_BASE}, by pairs of set and seed\n")
-        header = ["search", "searches", *(f"after {moment} FT" for moment in MOMENTS), "p at 20"]
-        print(table(header, rows), flush=True)
+        print(f"mean regret (median); wins:losses against {_BASE}, by pairs of set and seed;")
+        print("bold: p < 0.05 by the sign test, corrected for all tests of the table\n")
+        print(_over_all_sets(own, labels, slots, known))
+        print(f"\nby sets, after {MOMENTS[-1]} FT: mean regret; wins:losses\n")
+        print(_by_sets(own, labels, slots, known), flush=True)
+
+
+def _over_all_sets(runs: _Runs, labels: Sequence[str], slots: int, known: Sequence[str]) -> str:
+    moments = range(len(MOMENTS))
+    found = {(label, at): _versus(runs, label, slots, known, at) for label in labels for at in moments}
+    tests = {key: sign_test(one.wins, one.losses) for key, one in found.items() if key[0] != _BASE}
+    corrected = dict(zip(tests, holm(list(tests.values())), strict=True))
+    rows = []
+    for label in labels:
+        keys = [(label, at) for at in moments]
+        cells = [
+            _cell(label, found[key], with_median=True, is_clear=corrected.get(key, 1) < 0.05) for key in keys
+        ]
+        at_end = f"{tests[keys[-1]]:.2g}" if label != _BASE else ""
+        seconds = median(run.seconds for key, run in runs.items() if key[1] == label)
+        rows.append([label, len(found[keys[-1]].regrets), *cells, at_end, f"{seconds:.1f}"])
+    after = [f"after {moment} FT" for moment in MOMENTS]
+    return table(["search", "searches", *after, f"p at {MOMENTS[-1]}", "processor s"], rows)
+
+
+def _by_sets(runs: _Runs, labels: Sequence[str], slots: int, known: Sequence[str]) -> str:
+    rows = []
+    for label in labels:
+        found = [_versus(runs, label, slots, [name], len(MOMENTS) - 1) for name in known]
+        rows.append([label, *(_cell(label, one, with_median=False) if one.regrets else "" for one in found)])
+    return table(["search", *known], rows)
+
+
+def _read(path: Path | None) -> _Runs:
+    lines = path.read_text().splitlines() if path is not None and path.exists() else []
+    parsed = map(json.loads, lines)
+    return {(problem, label, slots, seed): _Run(*run) for problem, label, slots, seed, *run in parsed}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -346,11 +419,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, default=inf, help="begin no search after this time")
     options = parser.parse_args(arguments)
     begun = time.monotonic()
-    runs: dict[_Key, list[float]] = {}
-    if options.runs and options.runs.exists():
-        for line in options.runs.read_text().splitlines():
-            *key, found = json.loads(line)
-            runs[tuple(key)] = found  # type: ignore[index]
+    runs = dict(_read(options.runs))
     missing = [label for label in options.contenders if _is_missing(label)]
     if missing:
         print(f"left out, because their packages are not installed: {'; '.join(missing)}")
@@ -363,8 +432,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         runs[key] = _run(key)
         if options.runs:
             with options.runs.open("a") as file:
-                file.write(json.dumps([*key, runs[key]]) + "\n")
-    _show(runs)
+                file.write(json.dumps([*key, *runs[key]]) + "\n")
+    _show({key: run for key, run in runs.items() if key[0] in options.problems})
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from benchmarks.reproduce.training import Networks
 from benchmarks.search_quality import full_trainings, peers, sealed_half
 from benchmarks.search_quality.pool import Pool
 from dasktune.errors import ConfigError
-from dasktune.space import choice, uniform
+from dasktune.space import choice, lograndint, uniform
 from dasktune.testing import simulate
 from dasktune.testing.problems import PROBLEMS
 
@@ -241,6 +243,35 @@ def test_a_pool_gives_the_nearest_configuration_that_is_left() -> None:
 def test_peers_and_dasktune_search_under_names_of_their_own() -> None:
     assert not {*peers.OURS} & {*peers.PEERS}
     assert peers.MOMENTS == full_trainings.MOMENTS
+
+
+def test_peers_are_compared_by_pairs_of_set_and_seed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, other = "dasktune: promoting ASHA, random", "Ray Tune: ASHA, random"
+    lines: list[Any] = [["lightgbm_wine", base, 4, seed, [0.5, 0.4, 0.3], 1.0] for seed in range(6)]
+    lines += [["lightgbm_wine", other, 4, seed, [0.4, 0.4, 0.5], 2.0] for seed in range(7)]
+    lines += [["mlp_digits", base, 4, 0, [0.5, 0.4, 0.1], 1.0], ["mlp_digits", other, 4, 0, [0, 0, 0], 2.0]]
+    runs = tmp_path / "runs"
+    runs.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    peers.main(["--minutes", "0", "--runs", str(runs)])
+    shown = capsys.readouterr().out
+    # The seventh search of the first set has no counterpart. 7:0 is p = 0.016, times three tests
+    # 0.047; 1:6 is p = 0.125.
+    pairs = "0.343 (0.400); **7:0** | 0.343 (0.400); 1:0 | 0.429 (0.500); 1:6 | 0.12 | 2.0 |"
+    assert f"| {other} | 7 | {pairs}" in shown
+    assert f"| {other} | 0.500; 0:6 | 0.000; 1:0 |" in shown
+    peers.main(["--minutes", "0", "--runs", str(runs), "--problems", "mlp_digits"])
+    assert f"| {other} | 1 |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("suggested", "trained"), [(10, 20), (20, 20), (200, 200), (201, 200)])
+def test_an_integer_that_a_peer_suggests_outside_of_its_range_is_moved_into_it(
+    suggested: int, trained: int
+) -> None:
+    assert peers.inside(lograndint(20, 201), suggested) == trained
+    assert peers.inside(uniform(0, 1), 0.5) == 0.5
+    assert peers.inside(choice(["a", "b"]), "b") == "b"
 
 
 def test_an_unknown_set_is_named_and_the_first_tables_have_no_seal() -> None:

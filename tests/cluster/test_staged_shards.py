@@ -30,7 +30,7 @@ from control_kit import told_client
 
 import dasktune as tune
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 STEPS = 4
 
@@ -151,7 +151,7 @@ def test_ranks_train_on_while_their_shards_are_uploaded(
     assert whole_checkpoints(tmp_path) == [["1", "1"], ["2", "2"]]
 
 
-@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_rank_loses_no_checkpoint_that_is_being_uploaded(
     remote_fleet: Fleet, workers: list[Any], tmp_path: Path, rank: int
 ) -> None:
@@ -174,7 +174,6 @@ def test_a_killed_rank_loses_no_checkpoint_that_is_being_uploaded(
     assert whole_checkpoints(tmp_path) == [["1", "1"], ["2", "2"]]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_worker_killed_in_the_middle_of_an_upload_leaves_no_result_without_its_checkpoint(
     remote_fleet: Fleet, workers: list[Any], tmp_path: Path, which: int

@@ -23,7 +23,7 @@ _FUNCTIONS: Final = (
 
 
 def is_in_rendezvous(stacks: str) -> bool:
-    r"""Whether a thread is in a rendezvous, by the stacks that `faulthandler` has written.
+    """Whether a thread is in a rendezvous, by the stacks that `faulthandler` has written.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def is_in_rendezvous(stacks: str) -> bool:
 
     Examples
     --------
-    >>> is_in_rendezvous('  File "/jax/_src/distributed.py", line 3 in initialize\\n')
+    >>> is_in_rendezvous('  File "/jax/_src/distributed.py", line 3 in initialize')
     True
     """
     lines = stacks.splitlines()

@@ -15,6 +15,7 @@ from typing import Any
 import dask
 import pytest
 from cluster_kit import (
+    Tally,
     assert_clean,
     assert_no_step_back,
     driver_settings,
@@ -25,10 +26,8 @@ from cluster_kit import (
     note,
     notes,
     restarts,
-    results_so_far,
     run_config,
     statuses,
-    steps,
     until,
     wait_for_file,
 )
@@ -123,32 +122,39 @@ def test_an_adaptive_cluster_goes_and_comes_again_in_the_middle_of_an_experiment
     adaptive: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], busy_machine: None
 ) -> None:
     until(lambda: size(adaptive) == 0)
+    # The trials report all the time, because an order to pause takes effect at a result after it.
     trials = tune.Tuner(
-        steps,
-        param_space={"place": str(tmp_path), "steps": 3, "gates": [2, 3]},
+        Tally,
+        param_space={"place": str(tmp_path)},
         tune_config=tune.TuneConfig(num_samples=2),
         run_config=run_config(tmp_path, server_port=True),
         client=adaptive,
     )
     with fitting(trials) as future:
         control = told_client(capsys, lambda: not future.done())
-        until(lambda: results_so_far(tmp_path) == 2)
+
+        def states() -> list[str]:
+            return [one["status"] for one in control.get_all_trials()]
+
+        until(lambda: states() == ["RUNNING"] * 2)
         ids = [one["trial_id"] for one in control.get_all_trials()]
-        for gate in (2, 3):
+        for starts in (4, 6):
             assert size(adaptive) == 2
             for trial_id in ids:
                 control.pause_trial(trial_id)
-            # An order to pause takes effect at the next result.
-            (tmp_path / f"gate-{gate}").touch()
-            until(lambda: {one["status"] for one in control.get_all_trials()} == {"PAUSED"})
+            until(lambda: states() == ["PAUSED"] * 2)
             until(lambda: size(adaptive) == 0)
             assert not future.done()
             for trial_id in ids:
                 control.unpause_trial(trial_id)
-            until(lambda gate=gate: len(restarts(tmp_path)) == 2 * gate)
+            until(lambda: states() == ["RUNNING"] * 2)
+            assert len(restarts(tmp_path)) == starts
+        (tmp_path / "enough").touch()
         results = future.result(timeout=120)
-    assert histories(results) == [[1, 2, 3]] * 2
-    assert sorted(restarts(tmp_path)) == sorted((one, done) for one in ids for done in (0, 2, 3))
+    for history in histories(results):
+        assert history == list(range(1, len(history) + 1))
+        assert len(history) >= 3
+    assert_no_step_back(tmp_path)
     assert not journal(tmp_path, event="TrialLost")
     until(lambda: size(adaptive) == 0)
     with Client(adaptive, set_as_default=False) as observer:

@@ -126,7 +126,7 @@ class ShardTransfers:
         Exception, TrialInterrupted, WorkerGone
             As for `stage`.
         """
-        for address in self._staged[number]:
+        for address in self._staged.get(number, ()):
             self._send(address, UploadShards(number=number, path=path))
         entries: dict[str, FileEntry] = {}
         for answer in self._wait(ShardsUploaded, number):
@@ -182,10 +182,12 @@ class ShardTransfers:
 
     def _wait(self, kind: type, number: int) -> Sequence[ShardsStaged | ShardsUploaded]:
         """Return the answers of all agents that have files of a checkpoint."""
-        addresses = self._staged[number]
+        addresses = self._staged.get(number, ())
 
         def is_waiting_for(address: str) -> bool:
-            return (kind, number, address) not in self._answers and address not in self._lost
+            # A copy may be dropped before this wait or during it. Its answers are not kept then.
+            is_answered = (kind, number, address) in self._answers
+            return number in self._staged and not is_answered and address not in self._lost
 
         with self._changed:
             while any(map(is_waiting_for, addresses)):
@@ -193,7 +195,7 @@ class ShardTransfers:
                 if left is not None and left <= 0:
                     break
                 self._changed.wait(left)
-            if self._killed is not None:
+            if self._killed is not None or number not in self._staged:
                 raise TrialInterrupted
             if gone := [one for one in addresses if one in self._lost]:
                 raise WorkerGone(f"the connection to worker {gone[0]} was lost: {self._lost[gone[0]]}")

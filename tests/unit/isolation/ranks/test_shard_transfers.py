@@ -153,3 +153,15 @@ def test_a_late_answer_about_a_dropped_copy_is_ignored() -> None:
     agents.transfers.drop(number)
     agents.transfers.take(A, ShardsUploaded(number=number))
     assert agents.transfers._answers == {}
+
+
+def test_an_upload_of_a_dropped_copy_ends_before_it_begins_and_while_it_waits() -> None:
+    agents = Agents(UploadShards=lambda agents, address, message: agents.transfers.drop(message.number))
+    number = agents.transfers.stage(SHARDS)
+    assert number is not None
+    # The first agent's order drops the copy, so no answer can come any more.
+    with pytest.raises(TrialInterrupted):
+        agents.transfers.upload(number, "trials/a/checkpoint")
+    with pytest.raises(TrialInterrupted):
+        agents.transfers.upload(number, "trials/a/checkpoint")
+    assert agents.transfers.is_idle

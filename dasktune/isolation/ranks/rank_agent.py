@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import socket
@@ -40,6 +39,7 @@ from dasktune.isolation.ranks.rank_messages import (
     UploadShards,
 )
 from dasktune.isolation.ranks.shard_staging import ShardStaging
+from dasktune.storage.fs.local_files import is_disk_full
 from dasktune.trainable.data.child_payload import ChildPayload
 from dasktune.trainable.running.error_info import error_info
 from dasktune.trial.events import ErrorInfo
@@ -57,9 +57,6 @@ _KEEPS_PORT: Final[bool] = sys.platform.startswith("linux")
 
 #: Pings of a rank during the time after which it counts its worker as lost.
 _PINGS: Final = 6
-
-#: Errors of a disk that is full.
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 #: What is shown of a rank whose stacks did not come. They come even if C code holds the lock.
 _NO_STACKS: Final = "no answer: the process is suspended, or waits for a device or a disk"
@@ -260,7 +257,7 @@ class RankAgent:
         try:
             self._shards().stage(number, message.shards)
         except Exception as error:
-            is_full = isinstance(error, OSError) and error.errno in _FULL
+            is_full = is_disk_full(error)
             self._send(ShardsStaged(number=number, error=error_info(error), is_full=is_full))
         else:
             self._send(ShardsStaged(number=number))

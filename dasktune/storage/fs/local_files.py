@@ -17,6 +17,7 @@ from dasktune.errors import StorageError
 __all__ = [
     "check_plain",
     "create",
+    "is_disk_full",
     "names",
     "open_append",
     "open_new",
@@ -31,6 +32,11 @@ __all__ = [
 
 #: Prefix of files that are being written; readers ignore them.
 TEMPORARY: Final = ".tmp-"
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether an error says that a disk, or the user's part of it, is full."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def check_plain(top: str, path: str) -> None:

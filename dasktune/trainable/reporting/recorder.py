@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import shutil
 import time
@@ -18,6 +17,7 @@ from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.checkpoints.serialization import from_bytes, to_bytes
 from dasktune.storage.checkpoints.sharded import ShardedCheckpoint, StagedShards
 from dasktune.storage.checkpoints.source_files import is_self_contained, local_copy
+from dasktune.storage.fs.local_files import is_disk_full
 from dasktune.trainable.async_exception import TrialInterrupted
 from dasktune.trainable.checkpoints.relay import RelayedStore
 from dasktune.trainable.checkpoints.uploader import Uploader
@@ -40,9 +40,6 @@ from dasktune.trial.metrics import flatten, lookup
 __all__ = ["CheckpointHooks", "Done", "Ending", "Recorder", "Saved", "Unusable"]
 
 logger = logging.getLogger(__name__)
-
-#: Errors of a disk that is full.
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 _FULL_DISK: Final = (
     "the local disk is full: a checkpoint is uploaded without a copy, and report() waits for it"
@@ -509,7 +506,7 @@ def _copy_of(checkpoint: Checkpoint) -> Checkpoint | None:
     try:
         return local_copy(checkpoint)
     except OSError as error:
-        if error.errno not in _FULL:
+        if not is_disk_full(error):
             raise
     logger.warning(_FULL_DISK)
     return None

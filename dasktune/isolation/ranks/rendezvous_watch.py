@@ -55,8 +55,8 @@ class RendezvousWatch:
     """
 
     # One thread, that of the rank's connection, looks at each ping. A rank that leaves a rendezvous
-    # and comes to another one between two looks seems to have stayed. It has not come through
-    # either, so that is what the limit is for.
+    # and enters another one between two looks seems to have stayed in the first. The limit then
+    # counts for both together.
 
     def __init__(self, limit: float | None, timer: Callable[[], float] = time.monotonic) -> None:
         self._limit = limit

@@ -52,7 +52,7 @@ class ShardStaging:
     # The coordinator sends an upload only after the answer to the copy, and each of them once. A
     # drop, or the end, may come at any time:
     #
-    # - While a thread copies or uploads: the drop cuts the files off, so that the thread comes to
+    # - While a thread copies or uploads: the drop cuts the files off, so that the thread reads
     #   their ends, and the thread deletes them. A file that it opens later is as short. What was
     #   uploaded is no checkpoint, because the coordinator writes no manifest.
     # - Between the two: the drop deletes the copy, and the upload finds none.

@@ -100,7 +100,7 @@ def test_a_drop_cuts_an_upload_short(staging: ShardStaging, tmp_path: Path) -> N
         assert time.monotonic() < deadline
         time.sleep(0.005)
     staging.drop(1)
-    # What reads a file comes to its end at once. The thread of the upload deletes them.
+    # The upload reads the end of each file at once, and its thread deletes the files.
     left = copies(tmp_path)
     assert len(left) == 4
     assert {(tmp_path / "copies" / name).stat().st_size for name in left} == {0}

@@ -122,25 +122,18 @@ PYTEST = $(BIN)/python -m pytest $(XDIST) $(AGAIN)
 AGAIN = $(if $(RERUNS),--reruns=$(RERUNS) -r fER)
 
 # With COVERAGE=1, as in CI, `make test` measures which lines of the pure packages the tests in these places reach: all
-# of them, as `make coverage` checks. The other tests run without it, because it takes time. With --jobs both run at a
-# time.
+# of them, as `make coverage` checks. The other tests run without it, because it takes time.
 MEASURED := dasktune tests/unit tests/component tests/test_imports.py
 
-.PHONY: test test-measured test-unmeasured
-ifdef COVERAGE
-test: test-unmeasured test-measured
-else
+.PHONY: test
 test: $(DEV)
 	@.ci/browser
+ifdef COVERAGE
+	$(PYTEST) -m 'not slow' tests $(addprefix --ignore=,$(filter tests/%,$(MEASURED)))
+	$(PYTEST) -m 'not slow' $(MEASURED) --cov --cov-report= --cov-append
+else
 	$(PYTEST) -m 'not slow'
 endif
-
-test-unmeasured: $(DEV)
-	@.ci/browser
-	$(PYTEST) -m 'not slow' tests $(addprefix --ignore=,$(filter tests/%,$(MEASURED)))
-
-test-measured: $(DEV)
-	$(PYTEST) -m 'not slow' $(MEASURED) --cov --cov-report= --cov-append
 
 # Which of the slow tests `make test-slow` runs.
 SLOW ?= slow

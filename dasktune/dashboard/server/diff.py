@@ -15,12 +15,12 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 from bokeh.core.property.vectorization import Expr, Field, Value
-from bokeh.model import Model
+from bokeh.model import Model, collect_models
 from bokeh.models import ColumnDataSource
 
 from dasktune.dashboard.figures.figure_spec import FigureSpec
 
-__all__ = ["Changes", "RenderedFigure", "models_of"]
+__all__ = ["Changes", "RenderedFigure"]
 
 #: A model of Bokeh, whose types mypy cannot check.
 AnyModel: TypeAlias = Any
@@ -29,30 +29,6 @@ AnyModel: TypeAlias = Any
 _PATCHED: Final = 0.25
 
 _VECTORIZED: Final = (Expr, Field, Value)
-
-
-def models_of(root: AnyModel, values: dict[int, dict[str, Any]] | None = None) -> list[AnyModel]:
-    """Return a model and all its children, in the same order for models of the same structure.
-
-    Parameters
-    ----------
-    root : Model
-        The root model.
-    values : dict, optional
-        Receives the property values of each model, by its `id`.
-    """
-    found: dict[int, AnyModel] = {}
-    waiting = [root]
-    while waiting:
-        model = waiting.pop()
-        if id(model) in found:
-            continue
-        found[id(model)] = model
-        own = _values(model)
-        if values is not None:
-            values[id(model)] = own
-        waiting += [below for name in sorted(own) for below in _below(own[name])][::-1]
-    return list(found.values())
 
 
 def _values(model: AnyModel) -> dict[str, Any]:
@@ -127,7 +103,7 @@ class Changes:
     steps: list[_Step] = field(default_factory=list)
 
     def apply(self, live: Sequence[AnyModel]) -> None:
-        """Apply the steps to a viewer's models, which are in the order of :func:`models_of`.
+        """Apply the steps to a viewer's models, which are in the order of Bokeh's `collect_models`.
 
         A property that the user has changed, such as the zoom, keeps the user's value.
 
@@ -169,10 +145,10 @@ class RenderedFigure:
 
     def __init__(self, root: AnyModel | FigureSpec) -> None:
         self.spec = root if isinstance(root, FigureSpec) else None
-        known: dict[int, dict[str, Any]] = {}
-        self.models = models_of(root.build() if isinstance(root, FigureSpec) else root, known)
+        #: The models, in the same order for models of the same structure.
+        self.models: list[AnyModel] = collect_models(root.build() if isinstance(root, FigureSpec) else root)
         self._places = {id(model): place for place, model in enumerate(self.models)}
-        self._values = [known[id(model)] for model in self.models]
+        self._values = [_values(model) for model in self.models]
         #: Indices of the named models.
         self._named = {model.name: place for place, model in enumerate(self.models) if model.name}
         #: Models that the next viewer may take.

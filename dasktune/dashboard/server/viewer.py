@@ -11,6 +11,7 @@ from typing import Any
 from bokeh.document import Document
 from bokeh.events import DocumentReady
 from bokeh.layouts import column
+from bokeh.model import collect_models
 from bokeh.models import (
     CustomJS,
     DataTable,
@@ -26,7 +27,7 @@ from dasktune.dashboard.labels import label
 from dasktune.dashboard.report.header import LOST, header_html
 from dasktune.dashboard.report.style import CARD, TABS, colour
 from dasktune.dashboard.server.controls import Commander, ControlBar
-from dasktune.dashboard.server.diff import RenderedFigure, models_of
+from dasktune.dashboard.server.diff import RenderedFigure
 from dasktune.dashboard.server.listing.metric_select import MetricSelect
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.dashboard.server.pages import Page, PageSection, experiment_pages, trial_section
@@ -199,7 +200,7 @@ class Panel:
         made = self.section.make()
         root = made.build() if isinstance(made, FigureSpec) else made
         if self._brush is not None:
-            self._brush.attach(self.section.name, models_of(root))
+            self._brush.attach(self.section.name, collect_models(root))
         self.card.children = [root]
         return True
 
@@ -264,7 +265,7 @@ class Panel:
             rendered = live.render(self.section.name, self.section.make, at_once=True)
         self._rendered = rendered
         root = self.section.make() if rendered.spec is None else rendered.take_models()
-        self._models = models_of(root)
+        self._models = collect_models(root)
         if self._on_click is not None:
             # After the models are listed: later versions of the figure have no such tool.
             report_clicks(self._models, self._on_click)

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from bokeh.layouts import column
+from bokeh.model import collect_models
 
 from dasktune.dashboard.figures.figure_spec import FigureSpec
 from dasktune.dashboard.report.style import CARD
-from dasktune.dashboard.server.diff import RenderedFigure, models_of
+from dasktune.dashboard.server.diff import RenderedFigure
 
 __all__ = ["SpecView"]
 
@@ -43,7 +44,7 @@ class SpecView:
         changes = None if earlier is None else rendered.changes_from(earlier)
         if changes is None:
             root = spec.build()
-            self._models, self.card.children = models_of(root), [root]
+            self._models, self.card.children = collect_models(root), [root]
         else:
             changes.apply(self._models)
         self._rendered = rendered

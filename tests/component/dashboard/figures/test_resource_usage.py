@@ -7,6 +7,7 @@ from math import inf
 
 import pytest
 from bokeh.document import Document
+from bokeh.model import collect_models
 from bokeh.models import ColumnDataSource, Div, Plot
 from projection_kit import (
     RecordFeed,
@@ -23,7 +24,7 @@ from dasktune.dashboard.figures import plot
 from dasktune.dashboard.figures.resource_usage import resources_spec
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.server.dask_links import links_html
-from dasktune.dashboard.server.diff import RenderedFigure, models_of
+from dasktune.dashboard.server.diff import RenderedFigure
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.dashboard.server.pages import experiment_pages
 
@@ -161,7 +162,7 @@ def test_a_viewers_figure_follows_without_a_new_drawing(is_known):
     shown = first.take_models()
     Document().add_root(shown)
     changes = second.changes_from(first)
-    changes.apply(models_of(shown))
+    changes.apply(collect_models(shown))
     assert bars(shown, "CPU") == bars(plot(projection, "resources"), "CPU")
     assert titles(shown) == titles(plot(projection, "resources"))
 

@@ -5,6 +5,7 @@ from math import nan
 
 import numpy as np
 import pytest
+from bokeh.model import collect_models
 from bokeh.models import ColumnDataSource, Div, Range1d
 from bokeh.plotting import figure
 from projection_kit import (
@@ -21,7 +22,7 @@ from dasktune.dashboard.figures.best_so_far import best_spec
 from dasktune.dashboard.figures.learning_curves import curves_spec
 from dasktune.dashboard.figures.timeline import timeline_spec
 from dasktune.dashboard.report.trial_table import table_spec, trial_table
-from dasktune.dashboard.server.diff import RenderedFigure, models_of
+from dasktune.dashboard.server.diff import RenderedFigure
 
 MAKERS = {**KINDS, "trials": lambda projection: trial_table(projection, live=True)}
 
@@ -51,7 +52,7 @@ def test_what_a_viewer_is_sent_makes_of_each_figure_the_one_that_it_ought_to_be(
     records = pbt_journal() if kind == "lineage" else asha_journal()
     projection = projection_of(*records[: len(records) // 3])
     make = MAKERS[kind]
-    earlier, live = RenderedFigure(make(projection)), models_of(make(projection))
+    earlier, live = RenderedFigure(make(projection)), collect_models(make(projection))
     replaced = 0
     for share in (0.5, 0.6, 1.0):
         for record in records[projection.version : int(share * len(records))]:
@@ -60,7 +61,7 @@ def test_what_a_viewer_is_sent_makes_of_each_figure_the_one_that_it_ought_to_be(
         changes = rendered.changes_from(earlier)
         if changes is None:
             replaced += 1
-            live = models_of(make(projection))
+            live = collect_models(make(projection))
         else:
             changes.apply(live)
         assert shown_values(live) == shown_values(rendered.models)
@@ -86,7 +87,7 @@ def test_models_are_kept_as_long_as_they_fit_and_show_what_new_ones_would(kind):
     projection = projection_of(*records[: len(records) // 4])
     spec = SPECS[kind]
     earlier = RenderedFigure(spec(projection))
-    live = models_of(earlier.spec.build())
+    live = collect_models(earlier.spec.build())
     kept = 0
     for share in np.linspace(0.3, 1.0, 20):
         for record in records[projection.version : int(share * len(records))]:
@@ -96,10 +97,10 @@ def test_models_are_kept_as_long_as_they_fit_and_show_what_new_ones_would(kind):
         kept += renewed is not None
         changes = rendered.changes_from(earlier)
         if changes is None:
-            live = models_of(rendered.spec.build())
+            live = collect_models(rendered.spec.build())
         else:
             changes.apply(live)
-        assert shown_values(live) == shown_values(models_of(rendered.spec.build()))
+        assert shown_values(live) == shown_values(collect_models(rendered.spec.build()))
         earlier = rendered
     # In virtual time each trial has a worker of its own, and each new one needs another row there.
     assert kept >= (3 if kind == "timeline" else 9)
@@ -109,7 +110,7 @@ def test_what_one_viewer_is_sent_does_not_get_into_the_sketch_of_all():
     records = asha_journal()
     projection = projection_of(*records[: len(records) // 2])
     earlier = RenderedFigure(best_spec(projection))
-    viewers = [models_of(earlier.spec.build()) for _ in range(2)]
+    viewers = [collect_models(earlier.spec.build()) for _ in range(2)]
     for record in records[projection.version :]:
         projection.add(record)
     later = RenderedFigure(best_spec(projection))
@@ -192,7 +193,7 @@ def test_patches_of_a_viewer_change_nothing_for_others():
 
 def test_how_far_a_viewer_has_zoomed_stays():
     earlier, later = RenderedFigure(drawn(x=[1], y=[1])), RenderedFigure(drawn(x=[5], y=[1]))
-    live, zoomed = models_of(drawn(x=[1], y=[1])), models_of(drawn(x=[1], y=[1]))
+    live, zoomed = collect_models(drawn(x=[1], y=[1])), collect_models(drawn(x=[1], y=[1]))
     [mine] = [one for one in zoomed if isinstance(one, Range1d)]
     mine.end = 0.5
     for models in (live, zoomed):

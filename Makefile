@@ -121,15 +121,19 @@ PYTEST = $(BIN)/python -m pytest $(XDIST) $(AGAIN)
 # bug: find out why it failed. Without it a test that fails once fails the run.
 AGAIN = $(if $(RERUNS),--reruns=$(RERUNS) -r fER)
 
-# With COVERAGE=1, as in CI, `make test` measures which lines of the pure packages the tests in these places reach: all
-# of them, as `make coverage` checks. The other tests run without it, because it takes time.
-MEASURED := dasktune tests/unit tests/component tests/test_imports.py
+# With COVERAGE=1, as in CI, `make test` measures which lines of the pure packages the tests of these packages and of the
+# runner reach: all of them, as `make coverage` checks. The other tests run without it, because it takes time.
+PURE := experiment forecast placement schedulers search space stopper text trial
+PURE_FILES := errors numeric_threads plugins
+MEASURED := $(wildcard $(PURE:%=dasktune/%) $(PURE_FILES:%=dasktune/%.py) $(PURE:%=tests/unit/%) \
+	$(PURE:%=tests/component/%) $(PURE_FILES:%=tests/unit/test_%.py)) tests/unit/runner tests/unit/testing \
+	tests/test_imports.py
 
 .PHONY: test
 test: $(DEV)
 	@.ci/browser
 ifdef COVERAGE
-	$(PYTEST) -m 'not slow' tests $(addprefix --ignore=,$(filter tests/%,$(MEASURED)))
+	$(PYTEST) -m 'not slow' $(addprefix --ignore=,$(MEASURED))
 	$(PYTEST) -m 'not slow' $(MEASURED) --cov --cov-report= --cov-append
 else
 	$(PYTEST) -m 'not slow'

@@ -11,6 +11,7 @@ from typing import Any
 
 __all__ = [
     "browser",
+    "first_paint_s",
     "open_dashboard",
     "open_page",
     "page_errors",
@@ -94,6 +95,12 @@ def open_dashboard(driver: Any, url: str) -> None:
     driver.get(url)
     _wait(driver, _IS_SHOWN)
     _wait_for_draw(driver)
+
+
+def first_paint_s(driver: Any) -> float:
+    """Return the seconds from the click until the browser showed text of the open page."""
+    script = "return performance.getEntriesByName('first-contentful-paint')[0].startTime"
+    return float(driver.execute_script(script)) / 1e3
 
 
 def wait_for_journal(driver: Any) -> None:

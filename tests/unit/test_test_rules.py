@@ -139,3 +139,5 @@ def test_the_pure_packages_are_those_whose_coverage_must_be_complete():
     )
     # The build reads the version from a module without branches.
     assert set(re.findall(r"dasktune/(\w+)", covered)) == pure - {"version"}
+    measured = re.findall(r"^PURE(?:_FILES)? := (.+)$", makefile(), re.MULTILINE)
+    assert set(" ".join(measured).split()) == pure - {"version"}

@@ -91,14 +91,6 @@ def test_what_works_is_not_refused(scheduler: Any):
     assert tuner(scheduler=scheduler)
 
 
-@pytest.mark.parametrize("name", ["CONTINUE", "PAUSE", "STOP", "NOOP"])
-@pytest.mark.parametrize("owner", [TrialScheduler, FIFOScheduler, FIFOScheduler()])
-def test_decisions_of_ray_tune_say_what_to_return(owner: Any, name: str):
-    with pytest.raises(AttributeError, match=rf"{name} is a constant of Ray Tune.*dasktune\.schedulers"):
-        getattr(owner, name)
-    assert not hasattr(owner, name)
-
-
 class OldSearch(Searcher):
     def suggest(self, trial_id):
         return {"x": 1}

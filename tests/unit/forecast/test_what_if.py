@@ -8,7 +8,7 @@ import pytest
 from numpy.random import default_rng
 
 from dasktune.errors import ConfigError
-from dasktune.forecast.contenders import contenders
+from dasktune.forecast.contenders import arguments_note, contenders
 from dasktune.forecast.full_curve import FullCurve
 from dasktune.forecast.recorded_trial import CurveSelection
 from dasktune.forecast.what_if import Interval, WhatIf, WhatIfRow, notes_of, replay_all
@@ -114,6 +114,8 @@ def test_by_default_grace_periods_up_to_a_third_of_the_training_are_compared():
         "MedianStoppingRule(grace_period=3)",
         "MedianStoppingRule(check_at=[3, 9, 27])",
     ]
+    # What the labels leave out.
+    assert "max_t=81 and reduction_factor=3" in arguments_note(81)
     assert len(contenders(None, 1)) == len(contenders(None, 2)) == 6
     assert list(contenders(None, 2))[-1] == "MedianStoppingRule(check_at=[1])"
 

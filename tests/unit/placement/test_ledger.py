@@ -634,6 +634,7 @@ def test_a_released_place_is_not_used_again_if_its_memory_is_for_others() -> Non
     assert placement is not None
     claim = placement.claim_on("a")
     assert (claim.resources, claim.memory) == ({"CPU": 1}, 5)
+    assert claim.annotations == {"dasktune_memory": 5, "dasktune_gpu_shares": []}
     ledger.release(placement)
     assert ledger.may_repeat(placement)
     ledger.update({"a": worker("a", memory_limit=8, resources={"CPU": 2}, withheld={"memory": 4})})
@@ -659,6 +660,7 @@ def test_a_worker_is_avoided_until_the_latest_time_that_was_given() -> None:
     assert not ledger.fits(one, now=119.0)
     # A newer notice of the worker is the one that counts.
     ledger.avoid("a", 60.0, is_leaving=True)
+    assert ledger.leaving == {"a"}
     assert ledger.fits(one, now=60.0)
     ledger.avoid("a", 120.0)
     assert ledger.fits(one, now=120.0)

@@ -19,6 +19,7 @@ from dasktune.schedulers import (
     PopulationBasedTraining,
     PopulationBasedTrainingReplay,
     ResourceChangingScheduler,
+    TrialScheduler,
 )
 
 GOAL: dict[str, Any] = {"metric": None, "mode": None}
@@ -111,3 +112,11 @@ def test_arguments_have_the_names_and_defaults_of_ray_tune(make: Any, defaults: 
     if function is not None:
         told["resources_allocation_function"] = type(function)
     assert told == defaults
+
+
+@pytest.mark.parametrize("name", ["CONTINUE", "PAUSE", "STOP", "NOOP"])
+@pytest.mark.parametrize("owner", [TrialScheduler, FIFOScheduler, FIFOScheduler()])
+def test_decisions_of_ray_tune_say_what_to_return(owner: Any, name: str):
+    with pytest.raises(AttributeError, match=rf"{name} is a constant of Ray Tune.*dasktune\.schedulers"):
+        getattr(owner, name)
+    assert not hasattr(owner, name)

@@ -212,6 +212,16 @@ def test_a_trial_makes_room_for_those_that_wait():
     assert isinstance(crowd.report(0, 10, score=1.0), Continue)
 
 
+@pytest.mark.parametrize("end", ["on_trial_complete", "on_trial_error", "on_trial_remove"])
+def test_a_trial_that_has_ended_is_not_cloned(end: str):
+    crowd = Crowd(number=3, quantile_fraction=0.5)
+    crowd.report(0, 5, score=0.9)
+    crowd.report(1, 5, score=0.7)
+    arguments = ({},) if end == "on_trial_complete" else ()
+    assert getattr(crowd.scheduler, end)(crowd.trials["t0"], *arguments) == ()
+    assert crowd.report(2, 5, score=0.5).donor == "t1"
+
+
 def test_none_makes_room_for_a_clone_that_has_left_its_own():
     crowd = Crowd(number=2, quantile_fraction=0.5)
     crowd.report(0, 5, score=0.9)

@@ -48,6 +48,13 @@ def test_the_process_of_a_trial_starts_without_what_only_the_driver_needs():
     assert not heavy.intersection(loaded)
 
 
+def test_a_worker_prepares_for_ordinary_trials_without_what_only_ranks_need():
+    # Both are imported on each worker before the first trial.
+    modules = "dasktune.cluster.worker.trial_actor, dasktune.cluster.checks.preflight"
+    loaded = run(f"import json, sys, {modules}\nprint(json.dumps(sorted(sys.modules)))")
+    assert [name for name in loaded if name.startswith("dasktune.isolation.ranks.")] == []
+
+
 def test_the_package_of_the_estimators_imports_none_of_its_modules():
     # Else two threads of a worker could wait for each other, see dasktune/sklearn/__init__.py.
     loaded = run("import json, sys, dasktune.sklearn\nprint(json.dumps(sorted(sys.modules)))")

@@ -32,9 +32,10 @@ __all__ = [
 _LONGEST_GROUP: Final = 200
 
 #: A file name that is safe on disks, in URLs, and where fsspec expands ``*``, ``?`` and ``[``: all
-#: characters but ASCII's punctuation, of which only some is safe.
+#: characters but ASCII's punctuation, of which only some is safe. One class for all characters that
+#: are not ASCII's would take 10 ms to compile.
 _SAFE_NAME: Final = re.compile(
-    r"[\w\u0080-\U0010ffff]([\w .,=+@\u0080-\U0010ffff-]*[\w=+@\u0080-\U0010ffff-])?"
+    r"(?:\w|[^\x00-\x7f])(?:(?:[\w .,=+@-]|[^\x00-\x7f])*(?:[\w=+@-]|[^\x00-\x7f]))?", re.ASCII
 )
 
 #: Maximum length of an experiment's name, in bytes.

@@ -23,7 +23,6 @@ from distributed.worker import get_worker
 
 from dasktune.cluster.data.memory_checkpoints import key_of
 from dasktune.cluster.protocol.wire_messages import Reply, Request, TransferCall, pickled_call
-from dasktune.cluster.worker.agent_link import CommAgentLink
 from dasktune.cluster.worker.assignment import AssignedTrial
 from dasktune.cluster.worker.endpoint import WorkerEndpoint
 from dasktune.cluster.worker.trainable_loader import TrainableLoader
@@ -32,7 +31,6 @@ from dasktune.isolation.environment import needs_process
 from dasktune.isolation.process import ChildProcess
 from dasktune.isolation.process_pool import WarmProcess
 from dasktune.isolation.process_run import ProcessRun
-from dasktune.isolation.ranks.ranked_run import RankedRun
 from dasktune.trainable.async_exception import TrialInterrupted
 from dasktune.trainable.checkpoints.relay import Transfer
 from dasktune.trainable.reporting.outbox import Urgency
@@ -266,6 +264,10 @@ class TrialActor:
         )
         on_end = functools.partial(self._on_end, trial)
         if spec.ranks is not None:
+            # Two fifths of this module's imports, and each first trial on a worker waits for them.
+            from dasktune.cluster.worker.agent_link import CommAgentLink
+            from dasktune.isolation.ranks.ranked_run import RankedRun
+
             relayed = spec.relayed or spec.storage.is_process_private
             topic, lost_after_s = self._endpoint.topic, spec.ranks.lost_after_s
             link = CommAgentLink(self._worker, self._plugin, self.key, topic, lost_after_s)

@@ -34,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--whatif",
         action="store_true",
-        help="add what other trial schedulers would have cost; takes seconds, and 20 full trials",
+        help="add what other trial schedulers would have cost; takes seconds, and 20 full trials, without "
+        "which the report is written without it",
     )
     parser.add_argument("--force", action="store_true", help="overwrite the file if it exists")
     add_storage_options(parser)
@@ -53,7 +54,12 @@ def run(arguments: argparse.Namespace) -> int:
         path /= name
     hint = "Create it first."
     check(path.parent.is_dir(), "--output", "in an existing directory", str(path), hint)
-    forecast = _forecast(storage) if arguments.whatif else None
+    forecast, missing = None, None
+    if arguments.whatif:
+        try:
+            forecast = _forecast(storage)
+        except ConfigError as error:
+            missing = error
     page = to_html(overview.projection, forecast)
     try:
         with path.open("w" if arguments.force else "x", encoding="utf-8") as file:
@@ -61,6 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     except FileExistsError:
         raise ConfigError(f"{path} exists already; --force overwrites it") from None
     write(one_line(path))
+    if missing is not None:
+        raise ConfigError(f"the report is without the costs of other schedulers: {missing}") from missing
     return 0
 
 

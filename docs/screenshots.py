@@ -362,11 +362,11 @@ def _take(driver: Any, directory: str) -> None:
                 open_page(driver, titles(driver).index(title))
                 if title == "Parameters":
                     # It is worked out beside the pages.
-                    _until_text(driver, "^Importance of parameters for .* trials at")
+                    _until_text(driver, r"^Importance of parameters for [^\n]*\n.* trials at")
                 if title == "Trials":
                     driver.execute_script(_SELECT)
                     driver.execute_script(_SHORTEN)
-                    _until_text(driver, "^[^:]+\nthe grey shadow is all [0-9,]+ trials$")
+                    _until_text(driver, r"^[^:]+\nthe grey shadow is all [0-9,]+ trials$")
                     _until_text(driver, "^What .* has printed")
                 _picture(driver, f"{name}-{title.lower()}")
         driver.get(server.url)

@@ -4,6 +4,7 @@ import re
 from importlib import import_module
 from itertools import pairwise
 from math import inf, nan
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -210,6 +211,19 @@ def test_importance_tells_its_method_and_compares_at_one_iteration(asha):
     assert f"iteration {at}" in figure.title.text
     assert columns_of(figure, "name")[-1] == "x"
     assert max(columns_of(figure, "share")) > 0.8
+
+
+def test_the_screenshots_of_the_documentation_wait_for_titles_that_figures_have(asha):
+    code = (Path(__file__).parents[4] / "docs/screenshots.py").read_text(encoding="utf-8")
+    awaited = re.findall(r'_until_text\(driver, r"(.+)"\)', code)
+    titles = (
+        plot(asha, "importance").title.text,
+        plot(asha, "learning_curves", trials=[asha.trials[0].trial_id]).title.text,
+    )
+    assert [[bool(re.search(one, title)) for title in titles] for one in awaited] == [
+        [True, False],
+        [False, True],
+    ]
 
 
 def test_trials_are_compared_by_what_they_had_reached_then(asha):

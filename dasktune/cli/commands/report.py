@@ -34,8 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--whatif",
         action="store_true",
-        help="add what other trial schedulers would have cost; takes seconds, and 20 full trials, without "
-        "which the report is written without it",
+        help=(
+            "add what other trial schedulers would have cost; takes seconds. With fewer than 20 full "
+            "trials the report is written without that"
+        ),
     )
     parser.add_argument("--force", action="store_true", help="overwrite the file if it exists")
     add_storage_options(parser)

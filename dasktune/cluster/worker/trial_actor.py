@@ -264,7 +264,8 @@ class TrialActor:
         )
         on_end = functools.partial(self._on_end, trial)
         if spec.ranks is not None:
-            # Two fifths of this module's imports, and each first trial on a worker waits for them.
+            # At the top these would be two fifths of this module's imports, for which the first trial
+            # of each worker waits.
             from dasktune.cluster.worker.agent_link import CommAgentLink
             from dasktune.isolation.ranks.ranked_run import RankedRun
 

@@ -264,8 +264,8 @@ class TrialActor:
         )
         on_end = functools.partial(self._on_end, trial)
         if spec.ranks is not None:
-            # At the top these would be two fifths of this module's imports, for which the first trial
-            # of each worker waits.
+            # At the top these would be two fifths of this module's imports, and the first trial of
+            # each worker would wait for them.
             from dasktune.cluster.worker.agent_link import CommAgentLink
             from dasktune.isolation.ranks.ranked_run import RankedRun
 

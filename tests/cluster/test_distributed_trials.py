@@ -1045,6 +1045,50 @@ def test_ranks_killed_in_a_save_leave_no_mixed_checkpoint(cluster: LocalCluster,
             assert len(set(slices(tune.Checkpoint(path)))) == 1
 
 
+def die_in_a_save(config: dict[str, Any]) -> None:
+    """Let a rank of the first start die while its files are copied; list what the second one finds."""
+    rank = introduce(config)
+    place = Path(config["place"])
+    trial = Path(tune.get_context().get_trial_dir())
+    if config["sizes"][rank] and not (place / "died").exists():
+        die_once_files_are_copied(trial, place / "died")
+    elif rank == 0 and (place / "died").exists():
+        note(place, [one.name for one in trial.glob("checkpoint_*")])
+    with tempfile.TemporaryDirectory(dir=place) as directory:
+        # A file without blocks on the disk takes long to copy and no room.
+        with open(Path(directory, f"of-rank-{rank}"), "wb") as file:
+            file.truncate(0 if (place / "died").exists() else config["sizes"][rank])
+        tune.report({"step": 1}, checkpoint=tune.Checkpoint.from_directory(directory))
+
+
+def die_once_files_are_copied(trial: Path, died: Path) -> None:
+    """Kill this process, in a thread, when a checkpoint has files and no manifest."""
+
+    def watch() -> None:
+        until(lambda: any(trial.glob("checkpoint_*/of-rank-*")))
+        [begun] = trial.glob("checkpoint_*")
+        died.write_text(f"{begun.name} {(begun / '.manifest.json').exists()}")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@pytest.mark.slow
+def test_the_next_start_deletes_what_ranks_killed_in_a_save_have_left(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    options = {"failure_config": tune.FailureConfig(max_failures=1)}
+    trainable = tune.with_ranks(die_in_a_save, 2)
+    [result] = tuner(cluster, tmp_path, trainable, {"sizes": [0, 1 << 31]}, **options).fit()
+    # The killed start had begun a checkpoint and not committed it, and the next one finds none.
+    begun, committed = (tmp_path / "died").read_text().split()
+    assert begun.startswith("checkpoint_")
+    assert committed == "False"
+    assert notes(tmp_path) == ["[]"]
+    assert result.checkpoint is not None
+    assert sorted(os.listdir(result.checkpoint.path))[-2:] == ["of-rank-0", "of-rank-1"]
+
+
 # Notices
 
 

@@ -1046,41 +1046,44 @@ def test_ranks_killed_in_a_save_leave_no_mixed_checkpoint(cluster: LocalCluster,
 
 
 def die_in_a_save(config: dict[str, Any]) -> None:
-    """Let a rank of the first start die while its files are copied; list what the second one finds."""
+    """Let a process of the first start die while rank 0's file is copied; list what the second finds."""
     rank = introduce(config)
     place = Path(config["place"])
+    died = place / "died"
+    is_first = not died.exists()
     trial = Path(tune.get_context().get_trial_dir())
-    if config["sizes"][rank] and not (place / "died").exists():
-        die_once_files_are_copied(trial, place / "died")
-    elif rank == 0 and (place / "died").exists():
+    if rank == 0 and is_first:
+        kill_once_files_are_copied(worker_of(place, 0) if config["of_worker"] else os.getpid(), trial, died)
+    elif rank == 0:
         note(place, [one.name for one in trial.glob("checkpoint_*")])
     with tempfile.TemporaryDirectory(dir=place) as directory:
         # A file without blocks on the disk takes long to copy and no room.
         with open(Path(directory, f"of-rank-{rank}"), "wb") as file:
-            file.truncate(0 if (place / "died").exists() else config["sizes"][rank])
+            file.truncate(1 << 31 if rank == 0 and is_first else 1)
         tune.report({"step": 1}, checkpoint=tune.Checkpoint.from_directory(directory))
 
 
-def die_once_files_are_copied(trial: Path, died: Path) -> None:
-    """Kill this process, in a thread, when a checkpoint has files and no manifest."""
+def kill_once_files_are_copied(pid: int, trial: Path, died: Path) -> None:
+    """Kill a process, in a thread, when a checkpoint has rank 0's file; write down how far it is."""
 
     def watch() -> None:
-        until(lambda: any(trial.glob("checkpoint_*/of-rank-*")))
+        until(lambda: any(trial.glob("checkpoint_*/of-rank-0")))
         [begun] = trial.glob("checkpoint_*")
         died.write_text(f"{begun.name} {(begun / '.manifest.json').exists()}")
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
 @pytest.mark.slow
-def test_the_next_start_deletes_what_ranks_killed_in_a_save_have_left(
-    cluster: LocalCluster, tmp_path: Path
+@pytest.mark.parametrize("of_worker", [False, True], ids=["rank", "worker"])
+def test_the_next_start_finds_nothing_of_a_save_in_which_a_process_was_killed(
+    cluster: LocalCluster, tmp_path: Path, of_worker: bool
 ) -> None:
+    """The worker of a killed rank deletes its files; after a killed worker, the next start does so."""
     options = {"failure_config": tune.FailureConfig(max_failures=1)}
     trainable = tune.with_ranks(die_in_a_save, 2)
-    [result] = tuner(cluster, tmp_path, trainable, {"sizes": [0, 1 << 31]}, **options).fit()
-    # The killed start had begun a checkpoint and not committed it, and the next one finds none.
+    [result] = tuner(cluster, tmp_path, trainable, {"of_worker": of_worker}, **options).fit()
     begun, committed = (tmp_path / "died").read_text().split()
     assert begun.startswith("checkpoint_")
     assert committed == "False"

@@ -1046,7 +1046,7 @@ def test_ranks_killed_in_a_save_leave_no_mixed_checkpoint(cluster: LocalCluster,
 
 
 def die_in_a_save(config: dict[str, Any]) -> None:
-    """Let a process of the first start die while rank 0's file is copied; list what the second finds."""
+    """In the first start, die while rank 0's file is copied; in the second, list what is left."""
     rank = introduce(config)
     place = Path(config["place"])
     died = place / "died"
@@ -1064,7 +1064,7 @@ def die_in_a_save(config: dict[str, Any]) -> None:
 
 
 def kill_once_files_are_copied(pid: int, trial: Path, died: Path) -> None:
-    """Kill a process, in a thread, when a checkpoint has rank 0's file; write down how far it is."""
+    """Kill a process, in a thread, once a checkpoint has rank 0's file; note if it is committed."""
 
     def watch() -> None:
         until(lambda: any(trial.glob("checkpoint_*/of-rank-0")))
@@ -1080,7 +1080,7 @@ def kill_once_files_are_copied(pid: int, trial: Path, died: Path) -> None:
 def test_the_next_start_finds_nothing_of_a_save_in_which_a_process_was_killed(
     cluster: LocalCluster, tmp_path: Path, of_worker: bool
 ) -> None:
-    """The worker of a killed rank deletes its files; after a killed worker, the next start does so."""
+    """The worker of a killed rank deletes its files; the next start those of a killed worker."""
     options = {"failure_config": tune.FailureConfig(max_failures=1)}
     trainable = tune.with_ranks(die_in_a_save, 2)
     [result] = tuner(cluster, tmp_path, trainable, {"of_worker": of_worker}, **options).fit()

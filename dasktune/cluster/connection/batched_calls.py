@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable
-from math import inf
 from typing import Any, Final
 
 from dasktune.cluster.connection.futures import consume_exception
 
 __all__ = ["BatchedCalls"]
 
-#: Least seconds between two calls of the same function. A call is made at once, and those that come
-#: shortly after it are combined.
+#: Most seconds for which a call waits for the last call of the same function. The first is made at
+#: once, and those that come until it has been answered are combined.
 _INTERVAL: Final = 0.03
 
 #: Seconds for which a combined call waits for its slowest worker. After that, each of its calls is
@@ -48,8 +47,8 @@ class BatchedCalls:
         self._for_workers = defaultdict(list)
         #: The same for calls to the scheduler, whose only argument is an address.
         self._for_scheduler: defaultdict[Any, list[tuple[str, asyncio.Future[None]]]] = defaultdict(list)
-        #: When the last call of each function is made or was made, on the loop's clock.
-        self._called_at: dict[Any, float] = {}
+        #: The last call of each function.
+        self._last: dict[Any, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run_on_worker(self, address: str, function: Callable[..., Any], *args: Any) -> Any:
@@ -110,17 +109,15 @@ class BatchedCalls:
         return result
 
     def _spawn(self, work: Callable[[Any], Any], function: Any) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        due = self._called_at[function] = max(now, self._called_at.get(function, -inf) + _INTERVAL)
+        last = self._last.get(function)
 
         async def call() -> None:
             # The task begins in the next pass of the loop, after all calls of this one.
-            if due > now:
-                await asyncio.sleep(due - now)
+            if last is not None:
+                await asyncio.wait({last}, timeout=_INTERVAL)
             await work(function)
 
-        task = loop.create_task(call())
+        task = self._last[function] = asyncio.get_running_loop().create_task(call())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

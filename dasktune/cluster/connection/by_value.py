@@ -12,7 +12,7 @@ from typing import Any
 
 import cloudpickle
 
-__all__ = ["by_value"]
+__all__ = ["by_value", "of_pickled"]
 
 
 def by_value(function: Callable[..., Any], *last: Any) -> Callable[..., Any]:
@@ -50,4 +50,37 @@ def by_value(function: Callable[..., Any], *last: Any) -> Callable[..., Any]:
         return await function(*first, *last, **named)
 
     # Dask runs coroutine functions on the worker's event loop.
+    return call_here if iscoroutinefunction(function) else call
+
+
+def of_pickled(function: Callable[..., Any]) -> Callable[[bytes], Any]:
+    """Return a task's function that unpickles its arguments: a tuple, and a dict of the named ones.
+
+    Like that of `by_value`, it pickles by value and only the worker that runs the task unpickles
+    anything of dasktune. Several tasks may share it, each with its own arguments.
+
+    Parameters
+    ----------
+    function : callable
+        The task's function, coroutine function or class.
+
+    Examples
+    --------
+    >>> of_pickled(int)(cloudpickle.dumps((("ff",), {"base": 16})))
+    255
+    """
+    blob = cloudpickle.dumps(function)
+
+    def call(pickled: bytes) -> Any:
+        import cloudpickle
+
+        args, named = cloudpickle.loads(pickled)
+        return cloudpickle.loads(blob)(*args, **named)
+
+    async def call_here(pickled: bytes) -> Any:
+        import cloudpickle
+
+        args, named = cloudpickle.loads(pickled)
+        return await cloudpickle.loads(blob)(*args, **named)
+
     return call_here if iscoroutinefunction(function) else call

@@ -11,7 +11,7 @@ from typing import Any
 
 from distributed import Actor, Client
 
-from dasktune.cluster.connection.by_value import by_value
+from dasktune.cluster.connection.batched_tasks import BatchedTasks
 from dasktune.cluster.connection.futures import cancel, ended
 from dasktune.cluster.protocol.wire_messages import Reply, Request, TransferCall, dumps, open_reply
 from dasktune.cluster.resources.resource_lease import ResourceLease
@@ -55,6 +55,8 @@ class ActorHandle:
     ----------
     client : distributed.Client
         A connected client on whose loop all methods must be called.
+    tasks : BatchedTasks
+        Submits the task that creates the actor.
     address : str
         The worker's address.
     key : str
@@ -63,7 +65,9 @@ class ActorHandle:
         Dask's priority of the task that creates the actor.
     """
 
-    def __init__(self, client: Client, address: str, key: str, *, priority: float = 0) -> None:
+    def __init__(
+        self, client: Client, tasks: BatchedTasks, address: str, key: str, *, priority: float = 0
+    ) -> None:
         self.address = address
         self.key = key
         #: When the actor last became idle, on the loop's clock.
@@ -74,7 +78,7 @@ class ActorHandle:
         #: The leases of the trial's other bundles, on other workers.
         self.helper_leases: list[ResourceLease] = []
         self._closed = False
-        self._client = client
+        self._client, self._tasks = client, tasks
         self._priority = priority
         self._future: Any = None
         self._actor: Any = None
@@ -105,19 +109,21 @@ class ActorHandle:
             If the actor is not created before the deadline. Without a deadline the driver would
             wait for ever if the worker has died, because the task may run on no other worker.
         """
+        self._future = await self._tasks.submit(
+            TrialActor,
+            self.key,
+            key=self.key,
+            address=self.address,
+            named=settings,
+            priority=self._priority,
+            actor=True,
+        )
+        if self._closed:
+            # It was closed while it was submitted.
+            await self._release_future()
+        self.check_not_closed()
         # A Dask future binds to the client that is current when its result arrives.
         with self._client.as_current():
-            self._future = self._client.submit(
-                by_value(TrialActor),
-                self.key,
-                **settings,
-                key=self.key,
-                actor=True,
-                pure=False,
-                workers=[self.address],
-                allow_other_workers=False,
-                priority=self._priority,
-            )
             try:
                 # The future's own result is not fetched: from a worker in this process it would be
                 # the worker's handle, which works on the worker's loop and would not wake this one.

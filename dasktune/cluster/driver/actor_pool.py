@@ -14,6 +14,7 @@ from typing import Any
 
 from distributed import Client
 
+from dasktune.cluster.connection.batched_tasks import BatchedTasks
 from dasktune.cluster.data.broadcast import BroadcastFailed, ObjectBroadcast
 from dasktune.cluster.driver.actor_handle import ActorCallFailed, ActorHandle
 from dasktune.cluster.driver.start_pacer import StartPacer
@@ -115,7 +116,7 @@ class ActorPool:
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         distributed: bool = False,
     ) -> None:
-        self._client = client
+        self._client, self._tasks = client, BatchedTasks(client)
         self._distributed = distributed
         self._name = name
         self._plugin = plugin
@@ -154,7 +155,7 @@ class ActorPool:
             return actor
         self._opened += 1
         key = f"{self._name}-actor-{self._opened}"
-        return ActorHandle(self._client, placement.address, key, priority=self.priority)
+        return ActorHandle(self._client, self._tasks, placement.address, key, priority=self.priority)
 
     def is_ready(self, actor: ActorHandle) -> bool:
         """Whether an actor can run a trial at once."""
@@ -282,7 +283,7 @@ class ActorPool:
         """Acquire all of a placement's leases or none."""
         leases = [
             ResourceLease(
-                self._client,
+                self._tasks,
                 address,
                 actor.key,
                 placement.claim_on(address),

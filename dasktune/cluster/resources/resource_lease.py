@@ -25,11 +25,9 @@ from contextlib import suppress
 from typing import Any, Final
 from uuid import uuid4
 
-import dask
-from distributed import Client
 from distributed.worker import get_worker
 
-from dasktune.cluster.connection.by_value import by_value
+from dasktune.cluster.connection.batched_tasks import BatchedTasks
 from dasktune.cluster.connection.futures import cancel, consume_exception, result_of
 from dasktune.cluster.protocol.wire_messages import LeaseGranted
 from dasktune.cluster.resources.gpu_allocations import (
@@ -108,8 +106,8 @@ class ResourceLease:
 
     Parameters
     ----------
-    client : distributed.Client
-        A connected client on whose loop all methods must be called.
+    tasks : BatchedTasks
+        Submits its task. All methods must be called on the loop of its client.
     address : str
         The address of the worker that grants the lease.
     actor : str
@@ -125,7 +123,7 @@ class ResourceLease:
 
     def __init__(
         self,
-        client: Client,
+        tasks: BatchedTasks,
         address: str,
         actor: str,
         claim: Claim,
@@ -138,11 +136,12 @@ class ResourceLease:
         self.claim = claim
         #: The GPUs of each share of the claim, once granted.
         self.devices: tuple[tuple[str, ...], ...] = ()
-        self._client = client
+        self._tasks = tasks
         self._actor = actor
         self._home = home
         self._priority = priority
         self._future: Any = None
+        self._is_released = False
         self._granted = asyncio.Event()
 
     @property
@@ -174,22 +173,24 @@ class ResourceLease:
         LeaseUnsupported
             If the worker's Dask lacks the internal parts that a lease uses.
         """
-        with dask.annotate(**self.claim.annotations):
-            self._future = self._client.submit(
-                by_value(hold, self.claim),
-                self.key,
-                self._actor,
-                self._home,
-                plugin,
-                topic,
-                key=self.key,
-                pure=False,
-                retries=0,
-                workers=[self.address],
-                allow_other_workers=False,
-                priority=self._priority,
-                resources={k: _requested(v) for k, v in self.claim.resources.items()} or None,
-            )
+        self._future = await self._tasks.submit(
+            hold,
+            self.key,
+            self._actor,
+            self._home,
+            plugin,
+            topic,
+            self.claim,
+            key=self.key,
+            address=self.address,
+            priority=self._priority,
+            resources={k: _requested(v) for k, v in self.claim.resources.items()},
+            annotations=self.claim.annotations,
+        )
+        if self._is_released:
+            # It was released while it was submitted.
+            await self.release()
+            raise LeaseFailed(f"the lease {self.key} was released", self.address, contended=False)
         # The notification and the task's end take different ways and arrive in any order. A grant
         # counts even if the task has ended since.
         granted = asyncio.ensure_future(self._granted.wait())
@@ -205,6 +206,7 @@ class ResourceLease:
 
     async def release(self) -> None:
         """Release the resources, in any state; they are free once user code has ended."""
+        self._is_released = True
         future, self._future = self._future, None
         if future is None or future.cancelled():
             return

@@ -124,20 +124,45 @@ def test_a_call_whose_deadline_is_over_leaves_the_others_alone() -> None:
     assert asyncio.run(work()) == [TimeoutError, -1]
 
 
-def test_calls_that_come_shortly_after_another_one_travel_together() -> None:
+def test_calls_that_come_before_the_answer_to_another_one_travel_together() -> None:
     client = Client()
+    answer = asyncio.Event()
+
+    async def slow() -> None:
+        await answer.wait()
 
     async def work() -> None:
         calls = BatchedCalls(client)
-        await calls.run_on_worker("first", negative, 0)
         more = []
-        for name in "abc":
-            more.append(asyncio.ensure_future(calls.run_on_worker(name, negative, 1)))
-            await asyncio.sleep(0)
+        for name in ("first", "a", "b", "c"):
+            more.append(asyncio.ensure_future(calls.run_on_worker(name, slow)))
+            while not client.asked:
+                await asyncio.sleep(0)
+        answer.set()
         await asyncio.gather(*more)
+        # All are answered, so the next one need not wait.
+        await calls.run_on_worker("last", slow)
 
     asyncio.run(work())
-    assert client.asked == [["first"], ["a", "b", "c"]]
+    assert client.asked == [["first"], ["a", "b", "c"], ["last"]]
+
+
+def test_a_call_that_is_not_answered_delays_the_next_one_only_for_a_moment() -> None:
+    client = Client()
+
+    async def work() -> list[float]:
+        calls = BatchedCalls(client, longest_s=60.0)
+        hanging = asyncio.ensure_future(calls.run_on_worker("hangs", inverse, 1))
+        while not client.asked:
+            await asyncio.sleep(0)
+        others = (asyncio.wait_for(calls.run_on_worker(name, inverse, 2), 60.0) for name in "ab")
+        found = await asyncio.gather(*others)
+        hanging.cancel()
+        calls.close()
+        return found
+
+    assert asyncio.run(work()) == [0.5, 0.5]
+    assert client.asked == [["hangs"], ["a", "b"]]
 
 
 def test_the_scheduler_gets_the_addresses_of_all_workers_at_once() -> None:

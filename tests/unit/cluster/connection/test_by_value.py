@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 
-from dasktune.cluster.connection.by_value import by_value
+import cloudpickle
+
+from dasktune.cluster.connection.by_value import by_value, of_pickled
 
 
 def test_what_dask_gives_comes_first():
@@ -20,3 +22,13 @@ def test_a_coroutine_function_stays_one():
     task = by_value(add, 2)
     assert inspect.iscoroutinefunction(task)
     assert asyncio.run(task(1)) == 3
+
+
+def test_tasks_of_one_function_have_their_own_pickled_arguments():
+    async def add(a, b):
+        return a + b
+
+    assert of_pickled(int)(cloudpickle.dumps((("ff",), {"base": 16}))) == 255
+    task = of_pickled(add)
+    assert inspect.iscoroutinefunction(task)
+    assert asyncio.run(task(cloudpickle.dumps(((1,), {"b": 2})))) == 3

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dasktune.cluster.connection import futures
+from dasktune.cluster.connection.batched_tasks import BatchedTasks
 from dasktune.cluster.driver import actor_handle
 from dasktune.cluster.driver.actor_handle import ActorCallFailed, ActorHandle
 from dasktune.cluster.protocol.wire_messages import Reply, Request
@@ -40,8 +41,8 @@ class Client:
     def as_current(self) -> Any:
         return nullcontext()
 
-    def submit(self, *args: Any, **options: Any) -> Future:
-        return self.future
+    def map(self, *args: Any, **options: Any) -> list[Future]:
+        return [self.future]
 
     def rpc(self, address: str) -> Any:
         async def actor_execute(**message: Any) -> Any:
@@ -69,7 +70,7 @@ def _without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_new_actor_is_not_fetched_from_its_worker() -> None:
     async def work() -> ActorHandle:
-        actor = ActorHandle(client, ADDRESS, "actor-1")
+        actor = ActorHandle(client, BatchedTasks(client), ADDRESS, "actor-1")
         await actor.open(60.0)
         return actor
 
@@ -81,7 +82,7 @@ def test_a_new_actor_is_not_fetched_from_its_worker() -> None:
 
 def test_a_poll_is_a_plain_call_to_the_worker() -> None:
     async def work() -> list[Any]:
-        actor = ActorHandle(client, ADDRESS, "actor-1")
+        actor = ActorHandle(client, BatchedTasks(client), ADDRESS, "actor-1")
         await actor.open(60.0)
         replies: list[Any] = [await actor.poll(Request(number=7))]
         with pytest.raises(ActorCallFailed, match="as planned"):

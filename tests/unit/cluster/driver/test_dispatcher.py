@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,10 @@ class Broken:
 
     id = "client"
 
-    def submit(self, *arguments: Any, **options: Any) -> Any:
+    def as_current(self) -> Any:
+        return nullcontext()
+
+    def map(self, *arguments: Any, **options: Any) -> Any:
         raise RuntimeError("a bug")
 
 

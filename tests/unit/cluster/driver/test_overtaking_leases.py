@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 from typing import Any
 
+import dask
 import pytest
 from wire_kit import JumpingLoop
 
@@ -39,11 +40,16 @@ class Cluster:
         self.workers = workers
         self.on_granted: Any = None
 
-    def submit(self, *_: Any, key: str, workers: list[str], **options: Any) -> Future:
-        worker = self.workers[workers[0]]
-        needs = (options["resources"] or {}).get("CPU", 0)
-        task = asyncio.ensure_future(self._run(worker, key, needs))
-        return Future(task)
+    def as_current(self) -> Any:
+        return nullcontext()
+
+    def map(self, *_: Any, key: list[str], **options: Any) -> list[Future]:
+        of_keys = dask.get_annotations()
+        return [self._start(one, **{name: of(one) for name, of in of_keys.items()}) for one in key]
+
+    def _start(self, key: str, workers: list[str], resources: dict[str, float], **_: Any) -> Future:
+        task = self._run(self.workers[workers[0]], key, resources.get("CPU", 0))
+        return Future(asyncio.ensure_future(task))
 
     async def _run(self, worker: Worker, key: str, needs: float) -> None:
         """Collect CPUs as tasks end, hold them, and give them to tasks at the end."""

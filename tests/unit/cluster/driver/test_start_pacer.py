@@ -220,9 +220,8 @@ class Machine:
     def as_current(self):
         return nullcontext()
 
-    def submit(self, *arguments, **options):
-        task = asyncio.ensure_future(self.create())
-        return Created(task)
+    def map(self, *arguments, key, **options):
+        return [Created(asyncio.ensure_future(self.create())) for _ in key]
 
     async def create(self):
         async with self.processor:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -294,6 +295,9 @@ def _import(name: str) -> ModuleType:
 
     Imports run callbacks and extension code that swallow a KeyboardInterrupt.
     """
+    if threading.current_thread() is not threading.main_thread():
+        # Only the main thread gets a Ctrl-C.
+        return import_module(name)
     from dasktune.tuner.signals import keep_interrupts
 
     with keep_interrupts():

@@ -48,11 +48,21 @@ def test_the_process_of_a_trial_starts_without_what_only_the_driver_needs():
     assert not heavy.intersection(loaded)
 
 
-def test_a_worker_prepares_for_ordinary_trials_without_what_only_ranks_need():
-    # Both are imported on each worker before the first trial.
-    modules = "dasktune.cluster.worker.trial_actor, dasktune.cluster.checks.preflight"
+def test_a_worker_prepares_for_ordinary_trials_without_what_only_ranks_or_the_driver_need():
+    # Both are imported on each worker before the first trial, which waits for that.
+    modules = "dasktune.cluster.worker.trial_actor, dasktune.cluster.worker.examination"
     loaded = run(f"import json, sys, {modules}\nprint(json.dumps(sorted(sys.modules)))")
-    assert [name for name in loaded if name.startswith("dasktune.isolation.ranks.")] == []
+    others = (
+        "cluster.checks",
+        "cluster.driver",
+        "experiment",
+        "isolation.ranks",
+        "runner",
+        "space",
+        "stopper",
+    )
+    others += ("trial.actions", "trial.events", "tuner")
+    assert [name for name in loaded if name.startswith(tuple(f"dasktune.{one}" for one in others))] == []
 
 
 def test_the_package_of_the_estimators_imports_none_of_its_modules():

@@ -70,6 +70,7 @@ from dasktune.trial.resources import ElasticPlacement
 from dasktune.trial.rows.row_blocks import IN_MEMORY, BlockStore
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import NO_STATUS_LOG, Trial
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = ["ExperimentMachine", "HandleResult"]
 
@@ -446,7 +447,7 @@ class ExperimentMachine:
         if points is not None and (trial.best_score is None or points > trial.best_score):
             trial.best_score = points
 
-    def _fail(self, trial: Trial, error: events.ErrorInfo) -> None:
+    def _fail(self, trial: Trial, error: ErrorInfo) -> None:
         trial.errors.append(error)
         trial.reason = error.message
         self._emit(trial_actions.fail_action(trial, error))

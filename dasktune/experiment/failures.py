@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.text.formatting import plural
-from dasktune.trial.events import ErrorInfo, TrialLost
+from dasktune.trial.events import TrialLost
 from dasktune.trial.trial import Trial
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = [
     "clear_suspicion",

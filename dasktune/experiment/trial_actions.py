@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from dasktune.schedulers import decision as decisions
 from dasktune.trial import actions
-from dasktune.trial.events import ErrorInfo
 from dasktune.trial.milestone import Milestone
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = [
     "CommandAction",

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from dasktune.errors import StorageError
 from dasktune.trial.checkpoint_record import CheckpointRecord
-from dasktune.trial.events import ErrorInfo
 from dasktune.trial.names import is_one_name
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.result_keys import TRAINING_ITERATION
@@ -15,6 +14,7 @@ from dasktune.trial.rows.row_blocks import IN_MEMORY, BlockStore
 from dasktune.trial.rows.trial_history import History, StoredRows
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import NO_STATUS_LOG, Trial
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = ["StoredHistories", "trial_from_state", "trial_state"]
 

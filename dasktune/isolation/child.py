@@ -52,7 +52,7 @@ from dasktune.trainable.reporting.recorder import CheckpointHooks
 from dasktune.trainable.running.output_capture import descriptors_redirected
 from dasktune.trainable.running.reuse import ReusableTrainable
 from dasktune.trainable.running.thread_run import ThreadRun
-from dasktune.trial.events import ErrorInfo
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = ["ChildServer", "die", "die_with", "main", "outlive_termination"]
 

@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 from dasktune.isolation.group_guard import GroupGuard
 from dasktune.isolation.process_mark import give_mark, kill_marked, new_mark
 from dasktune.isolation.process_messages import InitChild, StopChild
-from dasktune.trial.events import ErrorInfo
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = [
     "STACKS_SIGNAL",

@@ -16,7 +16,7 @@ from dasktune.trainable.data.child_payload import ChildPayload
 from dasktune.trainable.reporting.encoding import Content
 from dasktune.trainable.reporting.trial_messages import Answer
 from dasktune.trainable.spec import TrialSpec
-from dasktune.trial.events import ErrorInfo
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = [
     "Acknowledge",

@@ -31,7 +31,7 @@ from dasktune.trainable.reporting.trial_messages import (
 from dasktune.trainable.running.error_info import error_info
 from dasktune.trainable.running.run_base import RunBase
 from dasktune.trainable.spec import TrialSpec
-from dasktune.trial.events import ErrorInfo
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = ["ProcessRun"]
 

@@ -33,6 +33,7 @@ from dasktune.trial.rows.row_blocks import IN_MEMORY, BlockStore
 from dasktune.trial.rows.trial_history import History
 from dasktune.trial.status import TRANSITIONS
 from dasktune.trial.trial import Trial
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = ["JournalHistories", "apply_records", "load_last_results", "load_trials", "retention_of"]
 
@@ -332,7 +333,7 @@ def _apply_action(trial: Trial, action: actions.TrialAction, time: float) -> Non
             trial.reason, trial.stopped_early = action.reason, False
         case actions.FailTrial():
             trial.reason, trial.stopped_early = action.reason, False
-            trial.errors.append(events.ErrorInfo(message=action.reason, traceback=action.traceback))
+            trial.errors.append(ErrorInfo(message=action.reason, traceback=action.traceback))
         case _:  # changes only the status
             pass
 

@@ -50,7 +50,6 @@ from dasktune.trial.events import (
     CheckpointLost,
     CheckpointStored,
     ClusterChanged,
-    ErrorInfo,
     ExecutorEvent,
     RestoreFailed,
     ResultReported,
@@ -66,6 +65,7 @@ from dasktune.trial.metrics import flatten
 from dasktune.trial.milestone import Milestone, reached
 from dasktune.trial.resources import ElasticPlacement, PlacementGroupFactory
 from dasktune.trial.result_keys import SHOULD_CHECKPOINT
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = ["SimulatedTrialExecutor"]
 

@@ -8,11 +8,12 @@ belongs to: the experiment ignores events of earlier incarnations.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = [
     "Answered",
@@ -21,7 +22,6 @@ __all__ = [
     "CheckpointLost",
     "CheckpointStored",
     "ClusterChanged",
-    "ErrorInfo",
     "ExecutorEvent",
     "ExperimentEvent",
     "HoldRequested",
@@ -55,18 +55,6 @@ __all__ = [
     "TrialStopped",
     "TrialUnpauseRequested",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorInfo:
-    """An exception of user code, as text: its class may exist on the worker only."""
-
-    #: Last line of the traceback, "ValueError: no such loss".
-    message: str
-    #: The whole traceback as the worker printed it.
-    traceback: str = ""
-    #: The pickled exception, or empty if it cannot be pickled. For ``fail_fast="raise"``.
-    pickled: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

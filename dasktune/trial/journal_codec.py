@@ -21,11 +21,12 @@ from dasktune.trial import actions as _actions
 from dasktune.trial import events as _events
 from dasktune.trial.actions import Action, RestoreTrial, StartTrial
 from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
-from dasktune.trial.events import ErrorInfo, ExperimentEvent, ResultReported, TrialEvent
+from dasktune.trial.events import ExperimentEvent, ResultReported, TrialEvent
 from dasktune.trial.milestone import Milestone
 from dasktune.trial.resources import ElasticPlacement, HostPlacement, PlacementGroupFactory
 from dasktune.trial.status import PUBLIC
 from dasktune.trial.trial import Trial
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = ["decode_actions", "decode_event", "event_type", "journal_record"]
 

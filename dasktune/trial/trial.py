@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
-from dasktune.trial.events import ErrorInfo
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.rows.trial_history import History
 from dasktune.trial.status import PublicStatus, TrialStatus
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = ["NO_STATUS_LOG", "STATUS_LOG_LENGTH", "Trial", "new_status_log"]
 

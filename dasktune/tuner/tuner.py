@@ -36,6 +36,7 @@ from dasktune.runner.build import (
     resources_for,
 )
 from dasktune.runner.commands import Commands
+from dasktune.runner.full_collections import quick_full_collections
 from dasktune.runner.naming import Naming
 from dasktune.space.inspection import check_config
 from dasktune.storage.checkpoints.initial import copy_initial_checkpoint
@@ -325,6 +326,7 @@ class Tuner:
         experiment, config = self._take_experiment(), self._run_config
         signals.raise_again()
         with (
+            quick_full_collections() as end_of_start,
             self._open_directory() as (name, storage, lock),
             self._open_environment(experiment, name, storage) as environment,
             ExitStack() as displays,
@@ -361,6 +363,7 @@ class Tuner:
             signals.raise_again()
             if self._session is not None:
                 self._session.begin(runner)
+            end_of_start()
             self._run(runner, storage, signals)
         if runner.interrupted:
             self._log_how_to_resume(storage)

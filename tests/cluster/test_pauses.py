@@ -26,7 +26,8 @@ from cluster_kit import (
 from distributed import Client
 
 import dasktune as tune
-from dasktune.cluster.data.memory_checkpoints import CheckpointGone, MemoryCheckpoints, key_of
+from dasktune.cluster.data.kept_checkpoints import key_of
+from dasktune.cluster.data.memory_checkpoints import CheckpointGone, MemoryCheckpoints
 from dasktune.cluster.worker import experiment_plugin as plugin_module
 from dasktune.schedulers import FIFOScheduler
 from dasktune.schedulers.decision import Continue, Pause

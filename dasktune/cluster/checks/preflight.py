@@ -22,16 +22,17 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from dasktune.cluster.connection.batched_calls import BatchedCalls
-from dasktune.cluster.connection.run_on_worker import run_in_daemon_thread, run_on_worker
+from dasktune.cluster.connection.daemon_thread import run_in_daemon_thread
+from dasktune.cluster.connection.run_on_worker import run_on_worker
 from dasktune.cluster.membership.ping import ping_workers
 from dasktune.cluster.protocol.pickling import missing_module
 from dasktune.cluster.submitted.shared_storage import may_be_private
+from dasktune.cluster.worker.examination import examine, reply_name
 from dasktune.errors import ClusterError, PreflightError, TuneError
 from dasktune.placement import NOT_ALLOWED, Ledger, WorkerCapacity
 from dasktune.storage.fs.probe import probe
 from dasktune.storage.fs.scratch_files import scratch_name
 from dasktune.storage.fs.storage import Storage
-from dasktune.trainable.data.shared_objects import loads_with
 from dasktune.trial.resources import WELL_KNOWN, PlacementGroupFactory, least_request
 from dasktune.version import __version__
 
@@ -61,7 +62,7 @@ _PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 #: The modules that the checks and the trials need on a worker.
 _NEEDED: Final = (
     "dasktune.cluster.worker.trial_actor",
-    "dasktune.cluster.checks.preflight",
+    "dasktune.cluster.worker.examination",
     "fsspec.implementations.local",
 )
 
@@ -394,7 +395,7 @@ async def _check_code_and_storage(
 ) -> CheckResult:
     """Make the worker unpickle the blob, read the driver's file `name`, and write a copy of it."""
     storage = checks.storage
-    found = await run_on_worker(client, worker, checks.timeout_s, _examine, checks.blob, storage, name)
+    found = await run_on_worker(client, worker, checks.timeout_s, examine, checks.blob, storage, name)
     if isinstance(found, Exception):
         return CheckResult(reason=repr(found))
     _judge_code(worker, found, checks)
@@ -415,44 +416,15 @@ async def _check_code_and_storage(
 async def _unanswered(checks: Checks, name: str) -> str:
     """Return what is wrong with the worker's copy of the file; empty if nothing is wrong."""
     try:
-        answer = await _use_storage_here(checks, checks.storage.read_bytes, _reply(name))
+        answer = await _use_storage_here(checks, checks.storage.read_bytes, reply_name(name))
     except FileNotFoundError:
         answer = b""
     return "" if answer == name.encode() else "a file that was written there is not visible here"
 
 
-def _reply(name: str) -> str:
-    return f"{name}-reply"
-
-
 def _remove_files(storage: Storage, name: str) -> None:
     storage.remove(name)
-    storage.remove(_reply(name))
-
-
-async def _examine(blob: bytes, storage: Storage, name: str) -> dict[str, Any]:
-    """Run the checks on the worker, in a thread."""
-    found: dict[str, Any] = await run_in_daemon_thread(_examination, blob, storage, name)
-    return found
-
-
-def _examination(blob: bytes, storage: Storage, name: str) -> dict[str, Any]:
-    """Check code and storage; return the errors as text, because an exception may not unpickle."""
-    found: dict[str, Any] = {}
-    try:
-        if blob:
-            # The large objects are not on the worker yet, so None replaces them.
-            loads_with(blob, lambda name: None)
-    except ModuleNotFoundError as exc:
-        found["missing"] = exc.name or str(exc)
-    except BaseException as exc:  # importing user code may do anything, sys.exit() included
-        found["code"] = f"{type(exc).__name__}: {exc}"
-    try:
-        token = storage.read_bytes(name)
-        storage.write_bytes(_reply(name), token)
-    except Exception as exc:
-        found["storage"] = f"{type(exc).__name__}: {exc}"
-    return found
+    storage.remove(reply_name(name))
 
 
 def _judge_code(worker: WorkerCapacity, found: Mapping[str, Any], checks: Checks) -> None:

@@ -43,7 +43,6 @@ from dasktune.trainable.reporting.trial_messages import (
     Unrestored,
 )
 from dasktune.trial.events import (
-    ErrorInfo,
     ResultReported,
     StartFailed,
     TrialEvent,
@@ -53,6 +52,7 @@ from dasktune.trial.events import (
     TrialReturned,
     TrialStopped,
 )
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = ["LinkCallbacks", "WorkerLink", "WorkerLost"]
 

@@ -7,7 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from dasktune.cluster.connection.run_on_worker import run_in_daemon_thread, run_on_worker
+from dasktune.cluster.connection.daemon_thread import run_in_daemon_thread
+from dasktune.cluster.connection.run_on_worker import run_on_worker
 from dasktune.cluster.membership.worker_list import list_workers
 from dasktune.errors import ConfigError, check
 from dasktune.placement import WorkerCapacity

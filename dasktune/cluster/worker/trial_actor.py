@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from distributed.worker import get_worker
 
-from dasktune.cluster.data.memory_checkpoints import key_of
+from dasktune.cluster.data.kept_checkpoints import key_of
 from dasktune.cluster.protocol.wire_messages import Reply, Request, TransferCall, pickled_call
 from dasktune.cluster.worker.assignment import AssignedTrial
 from dasktune.cluster.worker.endpoint import WorkerEndpoint

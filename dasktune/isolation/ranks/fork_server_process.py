@@ -28,7 +28,7 @@ from dasktune.isolation.child import die_with
 from dasktune.isolation.process_mark import MARK, rewrite_mark
 from dasktune.isolation.ranks import rank_process
 from dasktune.trainable.running.error_info import error_info
-from dasktune.trial.events import ErrorInfo
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = ["FORKER", "ForkRank", "Forked", "Preload", "Preloaded", "ReapRank", "Reaped", "main"]
 

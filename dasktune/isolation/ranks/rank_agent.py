@@ -42,7 +42,7 @@ from dasktune.isolation.ranks.shard_staging import ShardStaging
 from dasktune.storage.fs.local_files import is_disk_full
 from dasktune.trainable.data.child_payload import ChildPayload
 from dasktune.trainable.running.error_info import error_info
-from dasktune.trial.events import ErrorInfo
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = ["RankAgent", "hold_port"]
 

@@ -59,7 +59,7 @@ from dasktune.storage.checkpoints.sharded import StagedShards
 from dasktune.trainable.ranks import RankSettings
 from dasktune.trainable.running.error_info import error_info
 from dasktune.trainable.spec import TrialSpec
-from dasktune.trial.events import ErrorInfo
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = [
     "AgentLink",

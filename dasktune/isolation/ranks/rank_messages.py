@@ -26,7 +26,7 @@ from dasktune.trainable.data.child_payload import ChildPayload
 from dasktune.trainable.ranks import RankInfo
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.checkpoint_record import CheckpointRecord
-from dasktune.trial.events import ErrorInfo
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = [
     "AgentLost",

@@ -49,7 +49,7 @@ from dasktune.trainable.running.error_info import error_info
 from dasktune.trainable.running.function_run import run_function
 from dasktune.trainable.running.output_capture import descriptors_redirected
 from dasktune.trainable.spec import TrialSpec
-from dasktune.trial.events import ErrorInfo
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = ["main", "spec_of_rank"]
 

@@ -38,7 +38,7 @@ from dasktune.trainable.ranks import RankInfo
 from dasktune.trainable.reporting.plain_metrics import plain_metrics
 from dasktune.trainable.running.error_info import error_info
 from dasktune.trainable.spec import TrialSpec
-from dasktune.trial.events import ErrorInfo
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = ["RankSession", "exception_of"]
 

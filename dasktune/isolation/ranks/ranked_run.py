@@ -32,7 +32,7 @@ from dasktune.trainable.reporting.trial_messages import Terminal
 from dasktune.trainable.running.error_info import error_info
 from dasktune.trainable.running.thread_run import ThreadRun
 from dasktune.trainable.spec import TrialSpec
-from dasktune.trial.events import ErrorInfo
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = ["RankedRun"]
 

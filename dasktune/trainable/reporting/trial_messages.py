@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dasktune.trial.checkpoint_record import CheckpointRecord
-from dasktune.trial.events import ErrorInfo
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = [
     "Answer",

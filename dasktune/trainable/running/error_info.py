@@ -11,7 +11,7 @@ from types import TracebackType
 
 import cloudpickle
 
-from dasktune.trial.events import ErrorInfo
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = ["error_info", "timeout_info"]
 

@@ -26,7 +26,7 @@ from dasktune.trainable.running.output_capture import streams_redirected
 from dasktune.trainable.running.reuse import ReusableTrainable
 from dasktune.trainable.running.run_base import RunBase
 from dasktune.trainable.spec import TrialSpec
-from dasktune.trial.events import ErrorInfo
+from dasktune.trial.user_error import ErrorInfo
 
 __all__ = ["ThreadRun", "TrialSpec"]
 

@@ -42,7 +42,6 @@ from dasktune.trial.events import (
     CheckpointCommitted,
     CheckpointLost,
     CheckpointStored,
-    ErrorInfo,
     HoldRequested,
     OtherEvent,
     ReleaseRequested,
@@ -63,6 +62,7 @@ from dasktune.trial.events import (
 from dasktune.trial.retention import Retention
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
+from dasktune.trial.user_error import ErrorInfo
 
 ORDERS = {
     PauseTrial: TrialPaused,

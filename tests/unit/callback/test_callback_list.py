@@ -12,10 +12,10 @@ from dasktune.errors import StorageError
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.fs.storage import Storage
 from dasktune.trial.checkpoint_record import CheckpointRecord
-from dasktune.trial.events import ErrorInfo
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
+from dasktune.trial.user_error import ErrorInfo
 
 
 def test_a_callback_that_holds_up_the_driver_is_logged_meanwhile():

@@ -16,7 +16,6 @@ from dasktune.trial.actions import Action, ContinueTraining, RestoreTrial, Start
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import (
     CheckpointCommitted,
-    ErrorInfo,
     ExperimentEvent,
     ResourcesGranted,
     RestoreFailed,
@@ -39,6 +38,7 @@ from dasktune.trial.events import (
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
+from dasktune.trial.user_error import ErrorInfo
 
 ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
 TWO_CPUS = PlacementGroupFactory([{"CPU": 2}])

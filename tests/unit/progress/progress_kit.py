@@ -18,7 +18,6 @@ from dasktune.search.search_algorithm import SearchAlgorithm, Suggestion
 from dasktune.stopper import NoopStopper
 from dasktune.storage.fs.storage import Storage
 from dasktune.trial.events import (
-    ErrorInfo,
     ResourcesGranted,
     ResultReported,
     Suggested,
@@ -29,6 +28,7 @@ from dasktune.trial.events import (
     TrialStarted,
 )
 from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.user_error import ErrorInfo
 
 ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
 

@@ -24,7 +24,6 @@ from dasktune.trial.actions import (
 )
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import (
-    ErrorInfo,
     ResultReported,
     TrialEnded,
     TrialEvent,
@@ -35,6 +34,7 @@ from dasktune.trial.events import (
     TrialStopped,
 )
 from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.user_error import ErrorInfo
 
 ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
 

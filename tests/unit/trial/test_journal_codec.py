@@ -19,7 +19,6 @@ from dasktune.trial.actions import (
 )
 from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import (
-    ErrorInfo,
     HoldRequested,
     ResourcesGranted,
     ResultReported,
@@ -34,6 +33,7 @@ from dasktune.trial.journal_codec import decode_actions, decode_event, event_typ
 from dasktune.trial.milestone import Milestone
 from dasktune.trial.resources import HostPlacement, PlacementGroupFactory
 from dasktune.trial.trial import Trial
+from dasktune.trial.user_error import ErrorInfo
 
 ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
 CHECKPOINT = CheckpointRecord(path="trials/t/checkpoint_000000_i01", index=0, iteration=3)

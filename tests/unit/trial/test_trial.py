@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 from dasktune.trial.checkpoint_record import CheckpointRecord
-from dasktune.trial.events import ErrorInfo, ResultReported
+from dasktune.trial.events import ResultReported
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.trial import STATUS_LOG_LENGTH, Trial
+from dasktune.trial.user_error import ErrorInfo
 
 
 def make() -> Trial:

@@ -10,12 +10,12 @@ import pytest
 from dasktune.errors import ConfigError, TrialError, TuneError
 from dasktune.storage.fs.storage import Storage
 from dasktune.trial.checkpoint_record import CheckpointRecord
-from dasktune.trial.events import ErrorInfo
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.retention import Retention
 from dasktune.trial.rows.trial_history import History, StoredRows
 from dasktune.trial.status import PublicStatus, TrialStatus
 from dasktune.trial.trial import Trial
+from dasktune.trial.user_error import ErrorInfo
 from dasktune.tuner.result_grid import NoResultError, Result, ResultGrid
 
 

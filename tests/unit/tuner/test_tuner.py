@@ -20,9 +20,9 @@ from dasktune.runner.build import first_resources
 from dasktune.search import Searcher
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
-from dasktune.trial.events import ErrorInfo
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.trial import Trial
+from dasktune.trial.user_error import ErrorInfo
 from dasktune.tuner.raise_trial_error import reraise_trial_error
 
 LOCK = threading.Lock()

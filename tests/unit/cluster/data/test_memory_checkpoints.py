@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from dasktune.cluster.data.kept_checkpoints import key_of
 from dasktune.cluster.data.memory_checkpoints import (
     CheckpointGone,
     DaskWaits,
     MemoryCheckpoints,
-    key_of,
 )
 from dasktune.cluster.protocol.wire_messages import Assignment, Request
 from dasktune.cluster.worker.assignment import AssignedTrial

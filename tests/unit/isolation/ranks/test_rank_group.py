@@ -55,8 +55,8 @@ from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.ranks import RankSettings
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.checkpoint_record import CheckpointRecord
-from dasktune.trial.events import ErrorInfo
 from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.user_error import ErrorInfo
 
 A, B = "tcp://a:1", "tcp://b:1"
 

@@ -21,7 +21,7 @@ from dasktune.isolation.ranks.rank_messages import (
 from dasktune.isolation.ranks.shard_transfers import ShardTransfers, WorkerGone
 from dasktune.storage.checkpoints.manifest import FileEntry
 from dasktune.trainable.async_exception import TrialInterrupted
-from dasktune.trial.events import ErrorInfo
+from dasktune.trial.user_error import ErrorInfo
 
 A, B = "tcp://a:1", "tcp://b:1"
 SHARDS = {

@@ -1,0 +1,69 @@
+"""Full garbage collections while an experiment starts."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dasktune.runner.full_collections import quick_full_collections
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_frozen() -> Iterator[None]:
+    gc.unfreeze()
+    yield
+    assert gc.get_freeze_count() == 0
+
+
+class Garbage:
+    """An object in a cycle, which only a collection frees; it counts those that were freed."""
+
+    freed = 0
+
+    def __init__(self) -> None:
+        self.itself: Any = self
+
+    def __del__(self) -> None:
+        Garbage.freed += 1
+
+
+def freed_by_a_collection() -> int:
+    before = Garbage.freed
+    gc.collect()
+    return Garbage.freed - before
+
+
+def test_a_full_collection_skips_what_was_there_before_and_frees_what_is_new() -> None:
+    Garbage()
+    with quick_full_collections():
+        assert gc.get_freeze_count() > 1000
+        Garbage()
+        assert freed_by_a_collection() == 1
+    assert freed_by_a_collection() == 1
+
+
+def test_it_may_end_before_the_context() -> None:
+    with quick_full_collections() as end:
+        end()
+        assert gc.get_freeze_count() == 0
+        gc.freeze()  # by the user, in the run
+    assert gc.get_freeze_count() > 1000
+    gc.unfreeze()
+
+
+def test_an_error_ends_it() -> None:
+    with pytest.raises(ValueError, match="planned"), quick_full_collections():
+        raise ValueError("as planned")
+    assert gc.get_freeze_count() == 0
+
+
+def test_objects_that_the_user_has_frozen_stay_so() -> None:
+    gc.freeze()
+    count = gc.get_freeze_count()
+    with quick_full_collections() as end:
+        end()
+    assert gc.get_freeze_count() == count
+    gc.unfreeze()

@@ -107,9 +107,8 @@ demo: $(DEMO)
 
 # Two pips must not change an environment at the same time, so run this before commands with --jobs.
 .PHONY: install
-install: $(DEV) $(OLDEST_VENV)/.installed
-	$(MAKE) $(DOCS)
-	$(MAKE) $(ENGINES)
+install: $(VENV)/.installed-test-lint-docs-engines $(OLDEST_VENV)/.installed
+	touch $(DEV) $(DOCS) $(ENGINES)
 
 # The tests of a module run in one process, because they share clusters and other fixtures; the modules
 # run in the order of tests/conftest.py. If a process dies, pytest-xdist may wait for ever for the tests

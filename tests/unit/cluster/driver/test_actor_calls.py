@@ -15,6 +15,8 @@ from dasktune.cluster.connection.batched_tasks import BatchedTasks
 from dasktune.cluster.driver import actor_handle
 from dasktune.cluster.driver.actor_handle import ActorCallFailed, ActorHandle
 from dasktune.cluster.protocol.wire_messages import Reply, Request
+from dasktune.cluster.resources.resource_lease import LeaseFailed, ResourceLease
+from dasktune.placement import Claim
 
 ADDRESS = "tcp://10.0.0.1:4000"
 
@@ -24,6 +26,13 @@ class Future:
 
     status = "finished"
     fetched = 0
+    is_cancelled = False
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+    async def cancel(self) -> None:
+        self.is_cancelled = True
 
     def __await__(self) -> Any:
         self.fetched += 1
@@ -78,6 +87,37 @@ def test_a_new_actor_is_not_fetched_from_its_worker() -> None:
     assert asyncio.run(work()).is_open
     assert client.future.fetched == 0
     assert client.calls == []
+
+
+def test_an_actor_that_is_closed_while_it_is_submitted_is_released() -> None:
+    async def work() -> None:
+        actor = ActorHandle(client, BatchedTasks(client), ADDRESS, "actor-1")
+        opening = asyncio.ensure_future(actor.open(60.0))
+        await asyncio.sleep(0)
+        await actor.close()
+        with pytest.raises(ActorCallFailed, match="was closed before it was ready"):
+            await opening
+        assert not actor.is_open
+
+    client: Any = Client(answers=[])
+    asyncio.run(work())
+    assert client.future.is_cancelled
+
+
+def test_a_lease_that_is_released_while_it_is_submitted_holds_nothing() -> None:
+    async def work() -> None:
+        claim = Claim(resources={"CPU": 1})
+        lease = ResourceLease(BatchedTasks(client), ADDRESS, "actor-1", claim, home=ADDRESS)
+        acquiring = asyncio.ensure_future(lease.acquire("plugin", "topic", timeout_s=60.0))
+        await asyncio.sleep(0)
+        await lease.release()
+        with pytest.raises(LeaseFailed, match="was released"):
+            await acquiring
+        assert not lease.is_held
+
+    client: Any = Client(answers=[])
+    asyncio.run(work())
+    assert client.future.is_cancelled
 
 
 def test_a_poll_is_a_plain_call_to_the_worker() -> None:

@@ -20,6 +20,7 @@ from dasktune.control.open_server import controlled
 from dasktune.dashboard.server.attach import serve_dashboard, with_dashboard_link
 from dasktune.errors import ConfigError, check
 from dasktune.experiment import ExperimentMachine
+from dasktune.full_collections import quick_full_collections
 from dasktune.progress import open_progress
 from dasktune.registry import get_trainable
 from dasktune.results.earlier_experiments import read_earlier_experiments
@@ -36,7 +37,6 @@ from dasktune.runner.build import (
     resources_for,
 )
 from dasktune.runner.commands import Commands
-from dasktune.runner.full_collections import quick_full_collections
 from dasktune.runner.naming import Naming
 from dasktune.space.inspection import check_config
 from dasktune.storage.checkpoints.initial import copy_initial_checkpoint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from math import isfinite
 from typing import Any, Final, Literal
 
@@ -127,6 +128,41 @@ def _draw(spec: FigureSpec) -> theme.Figure:
     return made
 
 
+class _DotRows:
+    """The rows of the trials with one outcome, as columns, in the order in which the trials came.
+
+    Arrays become those of NumPy without a look at each cell, which a figure of thousands of trials
+    needs once in a second.
+    """
+
+    def __init__(self) -> None:
+        #: The row of each trial, by the trial's index.
+        self.places: dict[int, int] = {}
+        self.times, self.values, self.iterations = array("d"), array("d"), array("q")
+        self.trials: list[str] = []
+
+    def put(self, trial: TrialProjection) -> None:
+        """Add the row of a trial with a best value, or replace it."""
+        iteration, value = trial.best[0]
+        time, place = trial.curves[0].time_of(iteration), self.places.get(trial.index)
+        if place is None:
+            self.places[trial.index] = len(self.trials)
+            self.times.append(time)
+            self.values.append(value)
+            self.iterations.append(iteration)
+            self.trials.append(label(trial.trial_id))
+        else:
+            self.times[place], self.values[place], self.iterations[place] = time, value, iteration
+
+    def remove(self, index: int) -> None:
+        """Remove the row of a trial; the others keep their order."""
+        place = self.places.pop(index)
+        del self.times[place], self.values[place], self.iterations[place], self.trials[place]
+        for other, at in self.places.items():
+            if at > place:
+                self.places[other] = at - 1
+
+
 class _Dots:
     """The rows of the scatter plot: one for each trial, grouped by outcome.
 
@@ -135,7 +171,7 @@ class _Dots:
 
     def __init__(self) -> None:
         self._version, self._stride = 0, 1
-        self.rows: dict[str, dict[int, tuple[Any, ...]]] = {}
+        self.rows: dict[str, _DotRows] = {}
         self._where: dict[int, str] = {}
 
     def update(self, projection: ExperimentProjection) -> None:
@@ -150,13 +186,12 @@ class _Dots:
                 self._take(trial)
 
     def _take(self, trial: TrialProjection) -> None:
-        before, outcome, value = self._where.get(trial.index), trial.outcome, trial.best_value()
-        if before is not None and (before != outcome or not isfinite(value)):
-            del self.rows[before][trial.index], self._where[trial.index]
-        if isfinite(value):
-            iteration = trial.best[0][0]
-            row = trial.curves[0].time_of(iteration), value, label(trial.trial_id), iteration
-            self.rows.setdefault(outcome, {})[trial.index] = row
+        before, outcome, has_value = self._where.get(trial.index), trial.outcome, isfinite(trial.best_value())
+        if before is not None and (before != outcome or not has_value):
+            self.rows[before].remove(trial.index)
+            del self._where[trial.index]
+        if has_value:
+            self.rows.setdefault(outcome, _DotRows()).put(trial)
             self._where[trial.index] = outcome
 
 
@@ -166,14 +201,13 @@ def _dots(projection: ExperimentProjection, seconds: float, x: str) -> dict[str,
     dots.update(projection)
     found = {}
     for outcome, rows in dots.rows.items():
-        if rows:
-            times, values, trials, iterations = zip(*rows.values(), strict=True)
-            when = (np.array(times) - projection.began) / seconds
+        if rows.trials:
+            when = (np.array(rows.times) - projection.began) / seconds
             found[outcome] = {
-                "x": when if x == "time" else np.array(list(rows), dtype=np.float64),
-                "value": np.array(values),
-                "trial": list(trials),
-                "iteration": np.array(iterations),
+                "x": when if x == "time" else np.array(list(rows.places), dtype=np.float64),
+                "value": np.array(rows.values),
+                "trial": rows.trials.copy(),
+                "iteration": np.array(rows.iterations),
             }
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -93,17 +94,18 @@ def curves_spec(
     if not projection.num_results or not projection.metrics:
         return empty_spec(title, height=height)
     lines = _chosen(projection, max_lines) if trials is None else _named(projection, trials)
-    count = sum(len(trial.curves[0]) > 0 for trial in projection.trials if trial.curves)
     groups = _by_outcome(projection, lines) if trials is None else _by_trial(projection, lines)
     sources = _columns_of(groups)
     parts = tuple(group for group, _ in groups)
-    if count > len(lines):
-        density = density or Density()
+    density = density or Density()
+    if len(projection.trials) > len(lines):
         density.update(projection)
+    shadowed = density.num_curves > len(lines)
+    if shadowed:
         y_range = density.y_range
         # The figure of chosen trials may be narrow, so this is a line of its own.
         chosen = "\n" if trials else f": {len(lines)} as lines, "
-        title += f"{chosen}the grey shadow is all {count:,} trials"
+        title += f"{chosen}the grey shadow is all {density.num_curves:,} trials"
         longest = density.longest
         sources["shadow"] = _shadow(density)
     else:
@@ -112,7 +114,7 @@ def curves_spec(
     right = max(longest * 1.02, 1.0)
     return FigureSpec(
         draw=_draw,
-        structure=(name, height, parts, count > len(lines)),
+        structure=(name, height, parts, shadowed),
         sources=sources,
         settings={
             ("title", "text"): title,
@@ -152,13 +154,11 @@ def _chosen(projection: ExperimentProjection, most: int) -> list[TrialProjection
     if len(projection.trials) <= most:
         return [trial for trial in projection.trials if trial.iteration]
     running = (trial for trial in projection.changed_since(0) if trial.status == "RUNNING")
+    # The last ones to change come first, so the search ends early if it knows how many there are.
+    newest = islice(running, min(most // 2, projection.counts["RUNNING"]))
     best = projection.ranked()[:most]
-    some = dict.fromkeys([*best[: most // 2], *_first(running, most // 2), *best])
+    some = dict.fromkeys([*best[: most // 2], *newest, *best])
     return list(some)[:most]
-
-
-def _first(trials: object, most: int) -> list[TrialProjection]:
-    return [trial for trial, _ in zip(trials, range(most), strict=False)]  # type: ignore[call-overload]
 
 
 def _named(projection: ExperimentProjection, trials: Sequence[str]) -> list[TrialProjection]:

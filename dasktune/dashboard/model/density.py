@@ -72,6 +72,8 @@ class Density:
         The borders, in iterations and in units of the metric.
     longest : int
         The highest iteration of any trial.
+    num_curves : int
+        Number of trials with a curve.
 
     Examples
     --------
@@ -92,6 +94,11 @@ class Density:
         self._results = 0
         #: The last iteration that was added, by index of the trial.
         self._drawn: dict[int, int] = {}
+
+    @property
+    def num_curves(self) -> int:
+        """Number of trials with a curve, as of the last update."""
+        return len(self._drawn)
 
     def update(self, projection: ExperimentProjection) -> bool:
         """Add new segments; return whether there were any.
@@ -135,6 +142,9 @@ class Density:
         drawn = self._drawn.get(trial.index, -1)
         # If results were discarded, continue from the last remaining result.
         xs, ys = curve.since(min(drawn, curve.last[0]))
+        if not len(xs):
+            self._drawn.pop(trial.index, None)
+            return np.empty((0, 4))
         self._drawn[trial.index] = curve.last[0]
         if len(xs) == 1:
             # A single result has no segment: a segment of length 0 makes it visible.

@@ -8,6 +8,8 @@ from itertools import takewhile
 from math import isfinite, isnan, nan
 from typing import Any, Final
 
+import numpy as np
+
 from dasktune.dashboard.model.apply_record import apply_record
 from dasktune.dashboard.model.curve import MAX_POINTS, Curve
 from dasktune.dashboard.model.trial_projection import Attempt, Better, ExploitMark, TrialProjection
@@ -156,8 +158,8 @@ class ExperimentProjection:
         self.attempts: deque[tuple[Attempt, TrialProjection]] = deque(maxlen=_MOST_ATTEMPTS)
         self.num_attempts = self.num_terminated_early = 0
         self.memo: dict[str, Any] = {}
-        #: For each goal: the version, and the trials ranked at that version.
-        self._ranked: dict[int, tuple[int, list[TrialProjection]]] = {}
+        #: By goal: the order of the trials as it was last asked for.
+        self._rankings: dict[int, _Ranking] = {}
         self.improvements: list[tuple[float, float, int, int]] = []
         self.improvements_of = [self.improvements, *([] for _ in self.metrics[1:])]
         self.improved_after: list[int] = []
@@ -262,14 +264,10 @@ class ExperimentProjection:
         goal : int, default=0
             The index of the goal. Without a mode the trials keep their order.
         """
-        version, some = self._ranked.get(goal, (-1, []))
-        if version != self.version:
-            some = [trial for trial in self.trials if isfinite(trial.best_value(goal))]
-            mode = self.modes[goal] if goal < len(self.modes) else None
-            if mode is not None:
-                some.sort(key=lambda trial: trial.best_value(goal), reverse=mode == "max")
-            self._ranked[goal] = self.version, some
-        return some.copy()
+        if goal not in self._rankings:
+            self._rankings[goal] = _Ranking(goal)
+        mode = self.modes[goal] if goal < len(self.modes) else None
+        return self._rankings[goal].order(self, mode)
 
     # Applying records
 
@@ -450,6 +448,39 @@ class ExperimentProjection:
         trial.version = self.version
         self._changed[trial.index] = trial
         self._changed.move_to_end(trial.index)
+
+
+class _Ranking:
+    """The order of the trials by a goal. Asking again costs little where few trials have changed.
+
+    Parameters
+    ----------
+    goal : int
+        The index of the goal.
+    """
+
+    def __init__(self, goal: int) -> None:
+        self._goal = goal
+        #: The best value of each trial, by index, at a version.
+        self._values = np.empty(0)
+        self._version = -1
+        self._ranked: list[TrialProjection] = []
+
+    def order(self, projection: ExperimentProjection, mode: Mode | None) -> list[TrialProjection]:
+        """Return the trials with a finite best value, best first; without a mode in their order."""
+        if projection.version != self._version:
+            trials = projection.trials
+            more = len(trials) - len(self._values)
+            self._values = np.concatenate((self._values, np.full(more, nan)))
+            for trial in projection.changed_since(self._version):
+                self._values[trial.index] = trial.best_value(self._goal)
+            self._version = projection.version
+            order = np.flatnonzero(np.isfinite(self._values))
+            if mode is not None:
+                scores = self._values[order] if mode == "min" else -self._values[order]
+                order = order[np.argsort(scores, kind="stable")]
+            self._ranked = [trials[index] for index in order.tolist()]
+        return self._ranked.copy()
 
 
 def _less(value: float, than: float) -> bool:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import re
 import signal
@@ -11,11 +13,15 @@ import urllib.error
 import urllib.request
 from contextlib import closing, suppress
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
+from bokeh.application.handlers.document_lifecycle import DocumentLifecycleHandler
+from bokeh.application.handlers.function import FunctionHandler
 from bokeh.document import Document
 from bokeh.models import DataTable, Div, Plot, Tabs
 from bokeh.server.callbacks import NextTickCallback, PeriodicCallback
+from bokeh.server.session import ServerSession
 from projection_kit import (
     PAYLOADS,
     RecordFeed,
@@ -1098,6 +1104,42 @@ def test_pages_are_followed_again_after_an_error_of_the_server(caplog):
     finally:
         server.close()
     assert "the dashboard could not update its pages" in caplog.text
+
+
+def test_a_browser_that_leaves_does_not_stop_the_process_for_a_search_of_all_objects() -> None:
+    left, set_aside = [], []
+
+    def note(phase, info):
+        if phase == "start" and info["generation"] == 2:
+            set_aside.append(gc.get_freeze_count())
+
+    async def work():
+        application = web.PageApplication(
+            FunctionHandler(lambda document: document.on_session_destroyed(left.append)),
+            # A server of Bokeh adds it to each application.
+            DocumentLifecycleHandler(),
+        )
+        document = application.create_document()
+        session = ServerSession("id", document, io_loop=IOLoop.current())
+        context = SimpleNamespace(_document=document)
+        session.destroy()
+        await application.on_session_destroyed(context)
+        return context
+
+    was_frozen = gc.get_freeze_count() > 0  # by tests/conftest.py
+    gc.unfreeze()
+    gc.callbacks.append(note)
+    try:
+        context = asyncio.run(work())
+        assert gc.get_freeze_count() == 0
+    finally:
+        gc.callbacks.remove(note)
+        if was_frozen:
+            gc.freeze()
+    assert left == [context]
+    # Bokeh collects twice, and each time only what has been made in the last moment.
+    assert len(set_aside) == 2
+    assert min(set_aside) > 1000
 
 
 def test_a_section_that_fails_leaves_the_others_of_its_page_up_to_date(monkeypatch, caplog):

@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
-from dasktune.runner.full_collections import quick_full_collections
+from dasktune.full_collections import quick_full_collections
 
 
 @pytest.fixture(autouse=True)
-def nothing_stays_frozen() -> Iterator[None]:
+def nothing_is_frozen() -> Iterator[None]:
+    was_frozen = gc.get_freeze_count() > 0  # by tests/conftest.py
     gc.unfreeze()
     yield
     gc.unfreeze()
+    if was_frozen:
+        gc.freeze()
 
 
 class Garbage:

@@ -1,4 +1,4 @@
-"""Spares the start of an experiment the garbage collector's walk over everything that is loaded."""
+"""Spares a program the garbage collector's walk over everything that is loaded."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ __all__ = ["quick_full_collections"]
 def quick_full_collections() -> Iterator[Callable[[], None]]:
     """Let a full collection look only at objects that are made within the context.
 
-    The imports and the start of an experiment make so many objects that Python collects all of them
-    just before the first trial starts. That took 50 ms of 400, and found next to nothing.
+    A full collection stops all threads for 50 ms after the imports of a driver, and for longer if
+    it has a dashboard of thousands of trials. Python makes one just before the first trial starts,
+    because the imports and the start make many objects; Bokeh makes one when a browser leaves.
 
     Yields
     ------
@@ -24,8 +25,11 @@ def quick_full_collections() -> Iterator[Callable[[], None]]:
     Notes
     -----
     ``gc.freeze()`` puts all objects aside, and ``gc.unfreeze()`` puts them back into the oldest
-    generation. Both take no time, and garbage of other threads is collected afterwards. If the
-    user's program has objects frozen, nothing is done, as they would be put back, too.
+    generation. Both take no time, and garbage among these objects is collected afterwards. Nothing
+    is done while another context has put objects aside, or the user's program has.
+
+    Two threads may enter at the same moment, and both freeze. The first one that ends puts all
+    objects back, so that a collection in the other context takes its usual time.
     """
     is_ours = not gc.get_freeze_count()
 

@@ -34,7 +34,7 @@ T = TypeVar("T")
 _POLL_SECONDS: Final = 0.05
 #: Maximum share of a processor for rendering one figure; a page has up to four figures. Only
 #: processor time counts: a thread that waits takes nothing from others.
-_SHARE: Final = 0.02
+_SHARE: Final = 0.01
 #: The same for a figure that a thread makes, because it depends on all trials. A page has four of
 #: them, so together they take 3 % at most.
 _SLOW_SHARE: Final = 0.0075

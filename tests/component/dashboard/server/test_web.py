@@ -591,8 +591,8 @@ def test_one_draft_serves_all_until_something_happens():
 
     assert live.render("a", make) is live.render("a", make)
     live.projection.add(records[90])
-    # It took a second of a processor, so the next one has to wait for 50 seconds.
-    now[0] += 49.0
+    # It took a second of a processor, so the next one has to wait for 100 seconds.
+    now[0] += 99.0
     live.render("a", make)
     assert len(made) == 1
     now[0] += 2.0

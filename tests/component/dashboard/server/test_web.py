@@ -13,7 +13,6 @@ import urllib.error
 import urllib.request
 from contextlib import closing, suppress
 from itertools import count
-from types import SimpleNamespace
 
 import pytest
 from bokeh.application.handlers.document_lifecycle import DocumentLifecycleHandler
@@ -21,7 +20,7 @@ from bokeh.application.handlers.function import FunctionHandler
 from bokeh.document import Document
 from bokeh.models import DataTable, Div, Plot, Tabs
 from bokeh.server.callbacks import NextTickCallback, PeriodicCallback
-from bokeh.server.session import ServerSession
+from bokeh.server.contexts import ApplicationContext
 from projection_kit import (
     PAYLOADS,
     RecordFeed,
@@ -1106,37 +1105,35 @@ def test_pages_are_followed_again_after_an_error_of_the_server(caplog):
     assert "the dashboard could not update its pages" in caplog.text
 
 
-def test_a_browser_that_leaves_does_not_stop_the_process_for_a_search_of_all_objects() -> None:
+def test_a_browser_that_leaves_does_not_stop_the_process_for_a_search_of_all_objects():
     left, set_aside = [], []
+
+    def show(document):
+        document.on_session_destroyed(left.append)
 
     def note(phase, info):
         if phase == "start" and info["generation"] == 2:
             set_aside.append(gc.get_freeze_count())
 
     async def work():
-        application = web.PageApplication(
-            FunctionHandler(lambda document: document.on_session_destroyed(left.append)),
-            # A server of Bokeh adds it to each application.
-            DocumentLifecycleHandler(),
-        )
-        document = application.create_document()
-        session = ServerSession("id", document, io_loop=IOLoop.current())
-        context = SimpleNamespace(_document=document)
-        session.destroy()
-        await application.on_session_destroyed(context)
-        return context
+        # What a server of Bokeh does with an application, for each browser that comes and leaves.
+        application = web.PageApplication(FunctionHandler(show), DocumentLifecycleHandler())
+        sessions = ApplicationContext(application, io_loop=IOLoop.current())
+        await sessions.create_session_if_needed("id")
+        gc.callbacks.append(note)
+        await sessions._cleanup_sessions(-1)
+        gc.callbacks.remove(note)
+        return list(sessions.sessions)
 
     was_frozen = gc.get_freeze_count() > 0  # by tests/conftest.py
     gc.unfreeze()
-    gc.callbacks.append(note)
     try:
-        context = asyncio.run(work())
+        assert asyncio.run(work()) == []
         assert gc.get_freeze_count() == 0
     finally:
-        gc.callbacks.remove(note)
         if was_frozen:
             gc.freeze()
-    assert left == [context]
+    assert len(left) == 1
     # Bokeh collects twice, and each time only what has been made in the last moment.
     assert len(set_aside) == 2
     assert min(set_aside) > 1000

@@ -7,7 +7,8 @@ import socket
 from itertools import count
 
 #: Ports below those that the system gives to connections, and to servers that ask for any port:
-#: 12,000 to 31,999, a thousand for each process of a run of the tests.
+#: 12,000 to 31,999, a thousand for each process of a run of the tests. A run beside another one has
+#: its own: `FIRST_PORTS` says after how many thousands they begin.
 _FIRST, _EACH, _PROCESSES = 12_000, 1000, 20
 
 _numbers = count(os.getpid() % _EACH)
@@ -20,6 +21,7 @@ def free_port() -> int:
     it. So a server that is killed can be started on it again. Each call returns another one.
     """
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    worker += int(os.environ.get("FIRST_PORTS", "0"))
     first = _FIRST + _EACH * (worker % _PROCESSES)
     for number in _numbers:
         port = first + number % _EACH

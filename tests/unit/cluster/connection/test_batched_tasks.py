@@ -13,7 +13,7 @@ from dasktune.cluster.connection.batched_tasks import BatchedTasks
 
 
 class Future:
-    """What a task returns, and how often nobody had a use for such a future any more."""
+    """What a task returns. Counts the futures that were dropped."""
 
     dropped = 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Collection, Iterable
 from math import isfinite
 from typing import Any, Final, Literal
 
@@ -154,13 +155,15 @@ class _DotRows:
         else:
             self.times[place], self.values[place], self.iterations[place] = time, value, iteration
 
-    def remove(self, index: int) -> None:
-        """Remove the row of a trial; the others keep their order."""
-        place = self.places.pop(index)
-        del self.times[place], self.values[place], self.iterations[place], self.trials[place]
-        for other, at in self.places.items():
-            if at > place:
-                self.places[other] = at - 1
+    def remove(self, indices: Collection[int]) -> None:
+        """Remove the rows of some trials; the others keep their order."""
+        kept = [(index, place) for index, place in self.places.items() if index not in indices]
+        places = [place for _, place in kept]
+        self.places = {index: place for place, (index, _) in enumerate(kept)}
+        self.times = array("d", map(self.times.__getitem__, places))
+        self.values = array("d", map(self.values.__getitem__, places))
+        self.iterations = array("q", map(self.iterations.__getitem__, places))
+        self.trials = [self.trials[place] for place in places]
 
 
 class _Dots:
@@ -181,18 +184,26 @@ class _Dots:
         while len(projection.trials) > self._stride * _MOST:
             self._stride *= 2
             self.rows, self._where, changed = {}, {}, projection.trials
-        for trial in changed:
-            if trial.index % self._stride == 0:
-                self._take(trial)
+        drawn = [trial for trial in changed if trial.index % self._stride == 0]
+        self._remove_moved(drawn)
+        for trial in drawn:
+            if isfinite(trial.best_value()):
+                self.rows.setdefault(trial.outcome, _DotRows()).put(trial)
+                self._where[trial.index] = trial.outcome
 
-    def _take(self, trial: TrialProjection) -> None:
-        before, outcome, has_value = self._where.get(trial.index), trial.outcome, isfinite(trial.best_value())
-        if before is not None and (before != outcome or not has_value):
-            self.rows[before].remove(trial.index)
-            del self._where[trial.index]
-        if has_value:
-            self.rows.setdefault(outcome, _DotRows()).put(trial)
-            self._where[trial.index] = outcome
+    def _remove_moved(self, trials: Iterable[TrialProjection]) -> None:
+        """Remove the rows of trials with another outcome than before, or no value any more.
+
+        All at once for each outcome: thousands of paused trials may be stopped at the same moment.
+        """
+        moved: dict[str, set[int]] = {}
+        for trial in trials:
+            before = self._where.get(trial.index)
+            if before is not None and (before != trial.outcome or not isfinite(trial.best_value())):
+                moved.setdefault(before, set()).add(trial.index)
+                del self._where[trial.index]
+        for outcome, indices in moved.items():
+            self.rows[outcome].remove(indices)
 
 
 def _dots(projection: ExperimentProjection, seconds: float, x: str) -> dict[str, Columns]:

@@ -44,6 +44,7 @@ from projection_kit import (
 )
 
 from dasktune.dashboard.figures import KINDS, plot, rung_figure
+from dasktune.dashboard.figures.best_so_far import best_spec
 from dasktune.dashboard.figures.theme import ORDER, SCALE
 from dasktune.dashboard.labels import label
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
@@ -129,6 +130,31 @@ def test_best_so_far_steps_where_the_best_changes(asha):
     assert step["x"][-1] == pytest.approx(asha.elapsed)
     by_trial = plot(asha, "best_so_far", x="trials")
     assert by_trial.xaxis.axis_label == "trial"
+
+
+def test_the_dots_of_trials_that_stop_at_the_same_moment_are_those_of_a_new_figure():
+    names = [f"t{number}" for number in range(9)]
+    records = [one for name in names for one in (suggested(name), started(name, 1.0))]
+    records += [result(name, 1, 2.0, status="PAUSED", loss=float(at)) for at, name in enumerate(names)]
+    projection = projection_of(*records)
+
+    def dots(of):
+        sources = best_spec(of, x="trials").sources
+        return {
+            outcome: list(zip(columns["x"], columns["value"], columns["trial"], strict=True))
+            for outcome, columns in sources.items()
+            if outcome != "best"
+        }
+
+    before = dots(projection)
+    stops = [
+        about("TrialStopped", name, 3.0, status="TERMINATED") for name in names if name not in ("t2", "t7")
+    ]
+    projection.extend(stops)
+    after = dots(projection)
+    assert after == dots(projection_of(*records, *stops))
+    assert before.keys() != after.keys()
+    assert [[trial for *_, trial in rows] for rows in after.values() if len(rows) == 2] == [["t2", "t7"]]
 
 
 def test_best_so_far_needs_to_know_what_is_better():

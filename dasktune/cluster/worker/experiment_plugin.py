@@ -205,8 +205,10 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
             actor.is_cleaning if actor.is_forgotten else actor.is_needed
             for actor in tuple(self.actors.values())
         ):
-            await asyncio.sleep(0.02)
-        if are_awaited:
+            await asyncio.sleep(0.005)
+        # The order to remove this plugin may overtake the release of the last actors by some
+        # milliseconds. Then no message was awaited, although it seemed so above.
+        if are_awaited and not all(actor.is_forgotten for actor in tuple(self.actors.values())):
             # The trials' last messages are on the way, and would be lost with the connections.
             await asyncio.sleep(0.2)
         for _, agent in tuple(self.rank_agents):

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 from distributed.core import Status
+from wire_kit import JumpingLoop
 
 from dasktune.cluster.worker.experiment_plugin import ExperimentPlugin, process_group
 
@@ -138,3 +139,52 @@ def test_workers_that_must_not_ignore_ctrl_c_keep_their_handler(interrupted, ter
     assert signal.getsignal(signal.SIGINT) is interrupted
     asyncio.run(plugin.teardown(worker))
     assert signal.getsignal(signal.SIGINT) is interrupted
+
+
+class Actor:
+    """An actor whose trial has ended, and whose last message the driver has not confirmed."""
+
+    is_cleaning = False
+
+    def __init__(self, *, delivered_after: int, forgotten_after: int) -> None:
+        #: After how many looks of the plugin each comes true.
+        self.delivered_after, self.forgotten_after = delivered_after, forgotten_after
+        self.looks = 0
+
+    @property
+    def is_forgotten(self) -> bool:
+        return self.looks > self.forgotten_after
+
+    @property
+    def is_needed(self) -> bool:
+        self.looks += 1
+        return self.looks <= min(self.delivered_after, self.forgotten_after)
+
+    def retire(self, seconds: float) -> None: ...
+
+    def discard(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("actor", "waits_for_messages"),
+    [
+        (Actor(delivered_after=0, forgotten_after=99), False),
+        # Dask's message that it releases the actor comes after the order to remove the plugin.
+        (Actor(delivered_after=99, forgotten_after=3), False),
+        # The worker retires: the driver fetches the last message, and its answer is on the way.
+        (Actor(delivered_after=3, forgotten_after=99), True),
+    ],
+    ids=["delivered", "released", "retires"],
+)
+def test_a_worker_waits_for_last_messages_only_if_the_driver_fetches_them(
+    actor: Actor, waits_for_messages: bool
+) -> None:
+    worker, plugin = Worker(), ExperimentPlugin("dasktune-x@client", b"")
+    worker.add(plugin)
+    plugin.actors["a"] = actor
+    loop = JumpingLoop()
+    try:
+        loop.run_until_complete(plugin.teardown(worker))
+        assert (loop.time() >= 0.2) == waits_for_messages
+    finally:
+        loop.close()

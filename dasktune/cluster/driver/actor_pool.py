@@ -15,6 +15,7 @@ from typing import Any
 from distributed import Client
 
 from dasktune.cluster.connection.batched_tasks import BatchedTasks
+from dasktune.cluster.connection.futures import consume_exception
 from dasktune.cluster.data.broadcast import BroadcastFailed, ObjectBroadcast
 from dasktune.cluster.driver.actor_handle import ActorCallFailed, ActorHandle
 from dasktune.cluster.driver.start_pacer import StartPacer
@@ -219,15 +220,34 @@ class ActorPool:
         self, actor: ActorHandle, placement: Placement, factor: float, patience_s: float | None
     ) -> None:
         """Acquire the leases, send the objects, and create the actor, each with its deadline."""
-        if self._leases and actor.lease is None:
-            await self._acquire_leases(actor, placement, patience_s)
-        actor.check_not_closed()
-        for address in placement.addresses if self._distributed else (actor.address,):
-            await self._objects.ensure_on(address, factor)
-        if not actor.is_open:
+        opening: asyncio.Future[None] | None = None
+        needs_lease = self._leases and actor.lease is None
+        try:
+            if needs_lease and patience_s is None:
+                # A worker mostly grants a lease at once, so the actor is created meanwhile. The two
+                # together get as much time as one after another. If the lease is refused, the
+                # caller of `make_ready` closes the actor.
+                opening = self._open(actor, factor * (self._limits.lease_timeout + self._limits.open_timeout))
+            if needs_lease:
+                await self._acquire_leases(actor, placement, patience_s)
             actor.check_not_closed()
-            timeout_s = factor * self._limits.open_timeout
-            await actor.open(timeout_s, plugin=self._plugin, topic=self._name, **self._actor_settings)
+            for address in placement.addresses if self._distributed else (actor.address,):
+                await self._objects.ensure_on(address, factor)
+            await (opening or self._open(actor, factor * self._limits.open_timeout))
+        finally:
+            if opening is not None:
+                opening.cancel()
+                opening.add_done_callback(consume_exception)
+
+    def _open(self, actor: ActorHandle, timeout_s: float) -> asyncio.Future[None]:
+        """Begin to create an actor, if that has not been done."""
+
+        async def create() -> None:
+            if not actor.is_open:
+                actor.check_not_closed()
+                await actor.open(timeout_s, plugin=self._plugin, topic=self._name, **self._actor_settings)
+
+        return asyncio.ensure_future(create())
 
     def keep_idle(self, actor: ActorHandle, *, keeps_lease: bool = True) -> None:
         """Keep an actor whose trial has ended normally for the next trial.

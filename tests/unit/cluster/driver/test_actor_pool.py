@@ -1,0 +1,162 @@
+"""How an actor and the lease of its resources are made ready, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext, suppress
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from wire_kit import JumpingLoop
+
+from dasktune.cluster.connection import futures
+from dasktune.cluster.driver.actor_pool import ActorPool, PoolLimits
+from dasktune.cluster.resources.resource_lease import LeaseFailed
+from dasktune.placement import PlacedBundle, Placement
+
+PLACEMENT = Placement(
+    number=1, bundles=(PlacedBundle(address="tcp://a", resources={"CPU": 1}, declared={"CPU": 1}),)
+)
+
+
+class Future:
+    """As much of a Dask future as leases and actors need."""
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        self.task = task
+
+    @property
+    def status(self) -> str:
+        if not self.task.done():
+            return "pending"
+        return "cancelled" if self.task.cancelled() else "finished"
+
+    def __await__(self) -> Any:
+        return asyncio.shield(self.task).__await__()
+
+    def cancelled(self) -> bool:
+        return self.task.cancelled()
+
+    async def cancel(self) -> None:
+        self.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.task
+
+
+class Worker:
+    """Stands for the client of one worker, which takes some time for a lease, and for an actor."""
+
+    def __init__(self, *, lease_s: float, actor_s: float) -> None:
+        self.lease_s, self.actor_s = lease_s, actor_s
+        #: The tasks that were submitted, each with the time.
+        self.submitted: list[tuple[str, float]] = []
+        self.tasks: list[asyncio.Task[None]] = []
+        self.pool = ActorPool(
+            self,  # type: ignore[arg-type]
+            name="x",
+            plugin="x",
+            actor_settings={},
+            objects=SimpleNamespace(ensure_on=_nothing),  # type: ignore[arg-type]
+            priority=0,
+            leases=True,
+            limits=PoolLimits(open_timeout=15.0, lease_timeout=10.0, idle_time=1.0, idle_lease_time=0.25),
+            spawn=asyncio.ensure_future,  # type: ignore[arg-type]
+        )
+
+    def as_current(self) -> Any:
+        return nullcontext()
+
+    def map(self, *_: Any, key: list[str], actor: bool, **options: Any) -> list[Future]:
+        now = asyncio.get_running_loop().time()
+        self.submitted += [("actor" if actor else "lease", now) for _ in key]
+        started = [asyncio.ensure_future(self._create() if actor else self._grant(one)) for one in key]
+        self.tasks += started
+        return [Future(one) for one in started]
+
+    async def _create(self) -> None:
+        await asyncio.sleep(self.actor_s)
+
+    async def _grant(self, key: str) -> None:
+        await asyncio.sleep(self.lease_s)
+        self.pool.on_lease_granted(key, ())
+        await asyncio.sleep(1e9)
+
+
+async def _nothing(address: str, factor: float) -> None:
+    pass
+
+
+@pytest.fixture(autouse=True)
+def _waiting_for_fakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def wait(future: Future) -> None:
+        await asyncio.wait([future.task])
+
+    monkeypatch.setattr(futures, "wait", wait)
+
+
+def run(work: Any) -> Any:
+    loop = JumpingLoop()
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize(
+    ("lease_s", "actor_s", "ready_s"), [(3.0, 2.0, 3.0), (2.0, 3.0, 3.0), (9.0, 24.0, 24.0)]
+)
+def test_an_actor_is_created_while_its_lease_is_requested(
+    lease_s: float, actor_s: float, ready_s: float
+) -> None:
+    async def work() -> tuple[float, bool]:
+        worker = Worker(lease_s=lease_s, actor_s=actor_s)
+        actor = worker.pool.acquire(PLACEMENT)
+        await worker.pool.make_ready(actor, PLACEMENT)
+        found = asyncio.get_running_loop().time(), worker.pool.is_ready(actor)
+        await actor.close()
+        return found
+
+    assert run(work()) == (ready_s, True)
+
+
+def test_an_actor_whose_lease_is_refused_is_closed() -> None:
+    async def work() -> tuple[bool, set[bool]]:
+        worker = Worker(lease_s=1e6, actor_s=1.0)
+        actor = worker.pool.acquire(PLACEMENT)
+        with pytest.raises(LeaseFailed, match="within 10 s"):
+            await worker.pool.make_ready(actor, PLACEMENT)
+        assert [one for one, _ in worker.submitted] == ["lease", "actor"]
+        opened = actor.is_open
+        await actor.close()
+        # The actor was there, and its task had ended; that of the lease is cancelled.
+        return opened, {task.done() for task in worker.tasks}
+
+    assert run(work()) == (True, {True})
+
+
+def test_an_actor_that_is_closed_while_it_is_made_ready_leaves_no_task() -> None:
+    async def work() -> set[bool]:
+        worker = Worker(lease_s=1e6, actor_s=1e6)
+        actor = worker.pool.acquire(PLACEMENT)
+        making = asyncio.ensure_future(worker.pool.make_ready(actor, PLACEMENT))
+        await asyncio.sleep(1.0)
+        await actor.close()
+        assert len(worker.tasks) == 2
+        with suppress(Exception):
+            await making
+        return {task.cancelled() for task in worker.tasks}
+
+    assert run(work()) == {True}
+
+
+def test_no_actor_is_created_while_its_lease_waits_for_tasks_of_others() -> None:
+    async def work() -> list[tuple[str, float]]:
+        # Dask could not retire the worker meanwhile.
+        worker = Worker(lease_s=50.0, actor_s=1.0)
+        actor = worker.pool.acquire(PLACEMENT)
+        await worker.pool.make_ready(actor, PLACEMENT, patience_s=100.0)
+        await actor.close()
+        return worker.submitted
+
+    assert run(work()) == [("lease", 0.0), ("actor", 50.0)]

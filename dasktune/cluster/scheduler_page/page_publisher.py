@@ -64,6 +64,8 @@ _FAR_PERIOD: Final = 5.0
 #: seconds to keep to this share. A busy driver is slower by that share.
 _SHARE: Final = 0.05
 _LONGEST_PAUSE: Final = 60.0
+#: Seconds after which the page is published: the first trials would wait until it is.
+_DELAY: Final = 0.3
 #: Seconds between the first two attempts to reach a lost scheduler, and between any two at most.
 _RETRY: Final = (0.5, 30.0)
 #: Maximum seconds to report the experiment's end to the scheduler, and to draw the last state while
@@ -141,6 +143,7 @@ class PagePublisher:
         self._task = asyncio.ensure_future(self._run())
 
     async def _run(self) -> None:
+        await asyncio.sleep(_DELAY)
         pause, longest = _RETRY
         while True:
             try:
@@ -170,10 +173,7 @@ class PagePublisher:
 
     async def _serve(self) -> None:
         """Publish this experiment until another driver takes over."""
-        self._driver = uuid.uuid4().hex
-        begun = {"name": self._name, "client": self._client.id, "hint": self._hint()}
-        answer = await self._call("begin", **begun)
-        self._report_link(answer)
+        answer = await self._show_begin()
         self._needs_full_page = True
         post: asyncio.Task[None] | None = None
         try:
@@ -194,6 +194,14 @@ class PagePublisher:
             if post is not None:
                 post.cancel()
                 await asyncio.wait({post})
+
+    async def _show_begin(self) -> dict[str, Any]:
+        """Report the begin to the scheduler, and return its answer."""
+        self._driver = uuid.uuid4().hex
+        begun = {"name": self._name, "client": self._client.id, "hint": self._hint()}
+        answer = await self._call("begin", **begun)
+        self._report_link(answer)
+        return answer
 
     async def _post(self, answer: dict[str, Any]) -> None:
         """Send the next page update, and wait until another one is due."""
@@ -279,15 +287,19 @@ class PagePublisher:
             self._task.cancel()
         answer = await asyncio.wait_for(self._report_end(), _END_DEADLINE)
         # If the page had no viewer, it was never made, and making it now would take too long.
-        if answer is not None and self._live is not None:
+        if self._live is not None:
             limit = _DRAW_DEADLINE if answer["wanted"] else _END_DEADLINE
             await asyncio.wait_for(self._show_end(answer), limit)
 
-    async def _report_end(self) -> dict[str, Any] | None:
-        """Report the end to the scheduler; return its answer, or None if there is no page."""
+    async def _report_end(self) -> dict[str, Any]:
+        """Report the end to the scheduler, and return its answer."""
         if self._task is not None:
             await asyncio.wait({self._task})
-        return await self._call("end", hint=self._hint(), complete=False) if self._driver else None
+        if not self._driver:
+            # A short experiment has ended before the page was published.
+            await self._register()
+            await self._show_begin()
+        return await self._call("end", hint=self._hint(), complete=False)
 
     async def _show_end(self, answer: dict[str, Any]) -> None:
         more, page_update = await self._in_thread(self._next_update)

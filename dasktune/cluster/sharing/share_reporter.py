@@ -53,6 +53,10 @@ TRAVELLING: Final = (
 #: Seconds that a call to the scheduler may take.
 _DEADLINE: Final = 10.0
 
+#: Seconds after which a missing plugin is registered. To pickle its modules takes tens of
+#: milliseconds, for which the first trials would wait.
+_REGISTER_DELAY: Final = 0.3
+
 #: Least seconds between two attempts to register the plugin on the same scheduler.
 _REGISTER_INTERVAL: Final = 60.0
 
@@ -206,8 +210,8 @@ class ShareReporter:
     def on_answer(self, answer: Mapping[str, Any] | None) -> None:
         """Keep the plugin's answer to a reading; None if the scheduler has no plugin.
 
-        The plugin is then registered in the background. Pickling it takes some milliseconds, so
-        experiments that find it on the scheduler do not send it again.
+        The plugin is then registered in the background, a moment later. Experiments that find it on
+        the scheduler do not send it again.
         """
         self.others = 0 if answer is None else int(answer["others"])
         shares = None if answer is None else answer["shares"]
@@ -220,7 +224,11 @@ class ShareReporter:
         loop = asyncio.get_running_loop()
         if loop.time() > self._register_at:
             self._register_at = loop.time() + _REGISTER_INTERVAL
-            self._registering = loop.create_task(self.register())
+            self._registering = loop.create_task(self._register_later())
+
+    async def _register_later(self) -> None:
+        await asyncio.sleep(_REGISTER_DELAY)
+        await self.register()
 
     def on_reconnect(self) -> None:
         """Note that the scheduler may be a new one, without the plugin."""

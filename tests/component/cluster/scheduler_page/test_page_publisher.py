@@ -112,3 +112,25 @@ def test_an_update_that_the_end_has_interrupted_is_not_missing_in_the_last_state
     assert section.complete
     document = json.loads(gzip.decompress(publisher._broadcast.update(full=True).page))
     assert seen_by_browser(section) == sources_of(Document.from_json(document))
+
+
+def test_an_experiment_that_ends_before_its_page_was_published_is_shown_as_ended(tmp_path):
+    plugin = DashboardPagePlugin("", b"")
+    publisher = publisher_of(plugin, Storage(tmp_path / "exp"))
+    registered = []
+
+    async def register_plugin(plugin):
+        registered.append(plugin)
+
+    publisher._client.register_plugin = register_plugin
+
+    async def run():
+        publisher._begin()
+        await asyncio.sleep(0)
+        assert registered == []
+        await publisher._end()
+
+    asyncio.run(run())
+    [section] = plugin.sections.values()
+    assert len(registered) == 1
+    assert section.state == "ended"

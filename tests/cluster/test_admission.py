@@ -16,7 +16,7 @@ from distributed import Client, LocalCluster, Nanny
 
 import dasktune as tune
 from dasktune.cluster.checks.admission import Admission
-from dasktune.cluster.checks.preflight import Checks
+from dasktune.cluster.checks.preflight import Checks, PreflightReport
 from dasktune.cluster.membership.worker_list import list_workers
 from dasktune.errors import PreflightError
 from dasktune.placement import WorkerCapacity
@@ -69,7 +69,7 @@ def test_a_worker_that_does_not_answer_is_asked_again(client: Client, tmp_path: 
 
     async def admit() -> tuple[str, int]:
         impatient = dataclasses.replace(checks(tmp_path), timeout_s=0.2)
-        admission = Admission(client, impatient, hosts=["127.0.0.1"])
+        admission = Admission(client, impatient, PreflightReport(hosts=("127.0.0.1",)))
         await admission.examine({gone.address: gone})
         status = admission({gone.address: gone})[gone.address].status
         asked = len(admission._tasks)

@@ -10,11 +10,16 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Mapping
 from typing import Any, Final
 
-from dasktune.cluster.checks.preflight import Checks, check_worker
+from dasktune.cluster.checks.preflight import (
+    CheckResult,
+    Checks,
+    PreflightReport,
+    check_version,
+    check_worker,
+)
 from dasktune.cluster.connection.batched_calls import BatchedCalls
 from dasktune.cluster.resources.declare import declare_resources
 from dasktune.config.worker_filter import WorkerFilter, WorkerInfo, worker_allowed
@@ -29,6 +34,8 @@ logger = logging.getLogger(__name__)
 #: Statuses that replace a worker's "running". No trial is placed on a worker with one of them.
 _UNCHECKED: Final = "unchecked"
 _REFUSED: Final = "refused"
+
+_NOTHING_CHECKED: Final = PreflightReport()
 
 #: Number of hosts that a warning names.
 _SHOWN: Final = 5
@@ -52,36 +59,33 @@ class Admission:
     checks : Checks
         The checks. Code and remote storage are checked once on each host, a local path for each
         worker.
-    hosts : iterable of str, default=()
-        Hosts that have been checked.
+    report : PreflightReport, optional
+        What the preflight has found. Its answers count for one check of each worker.
     allowed : None, collection of str, or callable, default=None
         The workers that the user allows. The other workers get no calls.
     declare : bool, default=False
         Whether to declare CPUs and GPUs for workers that have not done so.
-    versions : mapping, optional
-        Workers that the preflight has asked for their version of dasktune, by address. The answer
-        counts for one check.
     """
 
     def __init__(
         self,
         client: Any,
         checks: Checks,
-        hosts: Iterable[str] = (),
+        report: PreflightReport = _NOTHING_CHECKED,
         *,
         allowed: WorkerFilter = None,
         declare: bool = False,
-        versions: Mapping[str, asyncio.Future[Any]] = MappingProxyType({}),
     ) -> None:
         self._client = client
-        self._versions = dict(versions)
+        self._versions = dict(report.versions)
+        self._results = dict(report.passed)
         self._calls = BatchedCalls(client, longest_s=checks.combined_s)
         self._checks = checks
         self._allowed = allowed
         self._declare = declare
         #: Whether the user's filter allows a worker, by address. It is called once for each worker.
         self._is_allowed: dict[str, bool] = {}
-        self._hosts = set(hosts)
+        self._hosts = set(report.hosts)
         self._passed: set[str] = set()
         #: Workers whose checkpoints are relayed, with their hosts.
         self._unshared: dict[str, str] = {}
@@ -89,7 +93,7 @@ class Admission:
         self._refused: set[str] = set()
         self._examined: set[str] = set()
         self._gate = asyncio.Semaphore(_AT_ONCE)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     def __call__(self, workers: Mapping[str, WorkerCapacity]) -> dict[str, WorkerCapacity]:
         """Return all workers, with a changed status where they may not run trials now.
@@ -167,28 +171,38 @@ class Admission:
     async def _examine(self, worker: WorkerCapacity) -> None:
         try:
             async with self._gate:
-                new_host = worker.host not in self._hosts
-                finding = await check_worker(
-                    self._calls,
-                    worker,
-                    self._checks,
-                    whole=new_host,
-                    version=self._versions.pop(worker.address, None),
-                )
-                reason = finding.reason or await self._declare_resources(worker)
+                finding = await self._check(worker)
         except PreflightError as error:
             self._refused.add(worker.address)
             logger.warning("the worker %s gets no trials: %s", worker.address, error)
         else:
-            if reason is None:
+            if finding.reason is None:
                 self._passed.add(worker.address)
                 self._hosts.add(worker.host)
                 self._note_storage(worker, finding.shares)
             else:
                 # The result is not known yet: the worker is checked again at the next reading.
-                logger.info("the worker %s was not checked: %s", worker.address, reason)
+                logger.info("the worker %s was not checked: %s", worker.address, finding.reason)
         finally:
             self._examined.discard(worker.address)
+
+    async def _check(self, worker: WorkerCapacity) -> CheckResult:
+        """Check a worker, and let it declare its resources meanwhile."""
+        begun = self._versions.pop(worker.address, None)
+        version = begun or asyncio.ensure_future(check_version(self._calls, worker, self._checks))
+        reason = await version
+        if reason is not None:
+            return CheckResult(reason=reason)
+        # A worker that declares its resources and is refused then gets no trial, like any other
+        # that is refused.
+        declaring = asyncio.ensure_future(self._declare_resources(worker))
+        self._tasks.add(declaring)
+        declaring.add_done_callback(self._tasks.discard)
+        finding = self._results.pop(worker.address, None) or await check_worker(
+            self._calls, worker, self._checks, whole=worker.host not in self._hosts, version=version
+        )
+        reason = finding.reason or await declaring
+        return dataclasses.replace(finding, reason=reason)
 
     def _note_storage(self, worker: WorkerCapacity, shares: bool) -> None:
         # The address may have belonged to another worker, with access to another storage.

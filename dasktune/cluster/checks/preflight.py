@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from dasktune.cluster.connection.batched_calls import BatchedCalls
 from dasktune.cluster.connection.daemon_thread import run_in_daemon_thread
+from dasktune.cluster.connection.futures import consume_exception
 from dasktune.cluster.connection.run_on_worker import run_on_worker
 from dasktune.cluster.membership.ping import ping_workers
 from dasktune.cluster.protocol.pickling import missing_module
@@ -42,6 +43,7 @@ __all__ = [
     "PreflightReport",
     "check_request",
     "check_storage",
+    "check_version",
     "check_worker",
     "one_per_host",
     "preflight",
@@ -107,25 +109,6 @@ class Checks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PreflightReport:
-    """The result of a preflight that passed.
-
-    Parameters
-    ----------
-    hosts : tuple of str
-        The hosts on which a worker passed.
-    unchecked : mapping
-        Workers that did not answer, by address, with the reason.
-    versions : mapping, default={}
-        The question for the version of dasktune that each worker was asked, by address.
-    """
-
-    hosts: tuple[str, ...]
-    unchecked: Mapping[str, str]
-    versions: Mapping[str, asyncio.Future[Any]] = field(default_factory=dict, repr=False, compare=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
     """The result of checking a worker that has not failed.
 
@@ -139,6 +122,28 @@ class CheckResult:
 
     reason: str | None = None
     shares: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreflightReport:
+    """The result of a preflight that passed.
+
+    Parameters
+    ----------
+    hosts : tuple of str, default=()
+        The hosts on which a worker passed.
+    unchecked : mapping, default={}
+        Workers that did not answer, by address, with the reason.
+    versions : mapping, default={}
+        The question for the version of dasktune that each worker was asked, by address.
+    passed : mapping, default={}
+        The result of each worker that passed, by address; one for each host.
+    """
+
+    hosts: tuple[str, ...] = ()
+    unchecked: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, asyncio.Future[Any]] = field(default_factory=dict, repr=False, compare=False)
+    passed: Mapping[str, CheckResult] = field(default_factory=dict)
 
 
 def check_storage(storage: Storage, *, timeout_s: float = 60.0) -> None:
@@ -237,25 +242,27 @@ async def preflight(client: Any, checks: Checks, *, workers: Mapping[str, Worker
     # All workers are asked at once, so that they import dasktune at the same time.
     calls = BatchedCalls(client, longest_s=checks.combined_s)
     versions = {
-        worker.address: asyncio.ensure_future(_ask_version(calls, worker, checks))
+        worker.address: asyncio.ensure_future(check_version(calls, worker, checks))
         for worker in workers.values()
         if worker.status == "running" and worker.address not in silent
     }
+    for version in versions.values():
+        # The worker may leave before its version is needed.
+        version.add_done_callback(consume_exception)
     gate = asyncio.Semaphore(_AT_ONCE)
 
-    async def outcome(worker: WorkerCapacity) -> str | None:
+    async def outcome(worker: WorkerCapacity) -> CheckResult:
         async with gate:
-            return (await check_worker(client, worker, checks, version=versions[worker.address])).reason
+            return await check_worker(client, worker, checks, version=versions[worker.address])
 
     try:
-        reasons = await asyncio.gather(*(outcome(worker) for worker in chosen))
+        results = await asyncio.gather(*(outcome(worker) for worker in chosen))
     except BaseException:
         for version in versions.values():
             version.cancel()
         raise
-    unchecked = {
-        worker.address: reason for worker, reason in zip(chosen, reasons, strict=True) if reason is not None
-    }
+    found = {worker.address: result for worker, result in zip(chosen, results, strict=True)}
+    unchecked = {address: one.reason for address, one in found.items() if one.reason is not None}
     if len(unchecked) == len(chosen) and (unchecked := unchecked | silent):
         address, reason = next(iter(unchecked.items()))
         raise ClusterError(
@@ -270,8 +277,9 @@ async def preflight(client: Any, checks: Checks, *, workers: Mapping[str, Worker
             len(workers),
             next(iter(silent)),
         )
-    hosts = tuple(worker.host for worker in chosen if worker.address not in unchecked)
-    return PreflightReport(hosts=hosts, unchecked=unchecked | silent, versions=versions)
+    passed = {address: one for address, one in found.items() if one.reason is None}
+    hosts = tuple(worker.host for worker in chosen if worker.address in passed)
+    return PreflightReport(hosts=hosts, unchecked=unchecked | silent, versions=versions, passed=passed)
 
 
 async def check_worker(
@@ -298,7 +306,7 @@ async def check_worker(
         Whether to check code and remote storage, too; False if another worker of the host has
         passed. A local path is always checked, as two workers of a host may run in containers.
     version : asyncio.Future, optional
-        The question for its version of dasktune, if it has been asked already.
+        Its :func:`check_version`, if that has begun already.
 
     Returns
     -------
@@ -310,10 +318,7 @@ async def check_worker(
     PreflightError
         If the worker cannot run the experiment's trials.
     """
-    _check_python([worker])
-    reason = _judge_version(
-        worker, await (_ask_version(client, worker, checks) if version is None else version)
-    )
+    reason = await (check_version(client, worker, checks) if version is None else version)
     if reason is not None or not (whole or may_be_private(checks.storage)):
         return CheckResult(reason=reason)
     name = scratch_name("preflight")
@@ -366,13 +371,33 @@ def _check_python(workers: Iterable[WorkerCapacity]) -> None:
     )
 
 
-async def _ask_version(client: Any, worker: WorkerCapacity, checks: Checks) -> Any:
+async def check_version(client: Any, worker: WorkerCapacity, checks: Checks) -> str | None:
+    """Check the versions of Python and dasktune of a worker, and import there what trials need.
+
+    Await it on the client's loop.
+
+    Parameters
+    ----------
+    client : distributed.Client or BatchedCalls
+        A connected client, or the object that combines its calls for several workers.
+    worker : WorkerCapacity
+        The worker as the scheduler knows it.
+    checks : Checks
+        The checks.
+
+    Returns
+    -------
+    str or None
+        Why the worker did not answer; None if it has our versions.
+
+    Raises
+    ------
+    PreflightError
+        If it has another version, or lacks dasktune.
+    """
+    _check_python([worker])
     # `eval` is a builtin, which a worker without dasktune can unpickle.
-    return await run_on_worker(client, worker, checks.timeout_s, eval, _THEIR_VERSION)
-
-
-def _judge_version(worker: WorkerCapacity, theirs: Any) -> str | None:
-    """Return why a worker did not answer; None if it has our version of dasktune."""
+    theirs = await run_on_worker(client, worker, checks.timeout_s, eval, _THEIR_VERSION)
     ours = __version__
     cure = f"Install dasktune {ours} there, from the same checkout or wheel as here."
     if isinstance(theirs, ImportError):

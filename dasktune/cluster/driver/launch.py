@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from dasktune.cluster.checks.admission import Admission, only_allowed
 from dasktune.cluster.checks.preflight import Checks, check_request, preflight
 from dasktune.cluster.connection.connect import Connection, connect
-from dasktune.cluster.driver.dispatcher import DispatcherSettings
-from dasktune.cluster.driver.executor import DaskTrialExecutor
 from dasktune.cluster.membership.worker_list import list_workers
 from dasktune.cluster.protocol.payload import Payload, pack_trainable
 from dasktune.cluster.protocol.pickling import dumps_user_code
@@ -34,6 +34,10 @@ from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.actions import RestoreTrial, StartTrial
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.trial import Trial
+
+if TYPE_CHECKING:
+    from dasktune.cluster.driver.dispatcher import DispatcherSettings
+    from dasktune.cluster.driver.executor import DaskTrialExecutor
 
 __all__ = ["Launch", "launched"]
 
@@ -138,6 +142,9 @@ class Launch:
 
     def dispatcher_settings(self) -> DispatcherSettings:
         """Return the dispatcher's settings, with a name that is unique on the cluster."""
+        # See `_admission`.
+        from dasktune.cluster.driver.dispatcher import DispatcherSettings
+
         config = self.run_config
         return DispatcherSettings(
             name=f"dasktune-{uuid.uuid4().hex}",
@@ -193,6 +200,8 @@ def launched(client: Any, launch: Launch, clock: Clock) -> Iterator[DaskTrialExe
     with connect(client, timeout_s=config.scheduler_wait) as connection:
         growth = Growth(client, embedded=connection.embedded)
         admission = _admission(connection, payload, launch, growth)
+        from dasktune.cluster.driver.executor import DaskTrialExecutor
+
         executor = DaskTrialExecutor(
             connection,
             launch.dispatcher_settings(),
@@ -226,15 +235,23 @@ def _admission(connection: Connection, payload: Payload, launch: Launch, growth:
         saves=launch.saves,
     )
     client = connection.client
+    work = _check(client, checks, launch, growth)
     try:
         with writes_nothing(launch.storage):
-            admission: Admission = client.sync(_check, client, checks, launch, growth)
+            checking = asyncio.run_coroutine_threadsafe(work, client.loop.asyncio_loop)
+            try:
+                # The first experiment waits for what workers and this process import, so let them
+                # do so at the same time. This import takes as long as that of the workers.
+                import_module("dasktune.cluster.driver.executor")
+                return checking.result()
+            finally:
+                # Ctrl-C, for example, has ended the wait.
+                checking.cancel()
     except OSError as error:
         raise ClusterError(
             f"the Dask scheduler at {connection.address} was lost before the first trial "
             f"({error}). Call fit() again when it is back."
         ) from error
-    return admission
 
 
 def _publishing(client: Any, connection: Connection, launch: Launch) -> AbstractContextManager[None]:
@@ -255,14 +272,7 @@ async def _check(client: Any, checks: Checks, launch: Launch, growth: Growth) ->
     may_wait = bool(config.queue_trials)
     workers = only_allowed(await list_workers(client), config.workers, may_wait=may_wait)
     report = await preflight(client, checks, workers=workers)
-    admission = Admission(
-        client,
-        checks,
-        report.hosts,
-        allowed=config.workers,
-        declare=config.declare_resources,
-        versions=report.versions,
-    )
+    admission = Admission(client, checks, report, allowed=config.workers, declare=config.declare_resources)
     # Workers that did not answer are examined later, like workers that join later.
     await admission.examine({a: one for a, one in workers.items() if a not in report.unchecked})
     ledger = Ledger(heartbeat_timeout=config.heartbeat_timeout)

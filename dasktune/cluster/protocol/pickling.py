@@ -124,20 +124,23 @@ def local_modules() -> list[ModuleType]:
 
     They are Python source files outside the standard library and site-packages.
     """
-    loaded: dict[str, Any] = sys.modules.copy()
-    # There are thousands of modules, and each launch calls this several times. So `_is_local` is
-    # cached, and only the local modules are sorted.
-    local: dict[str, ModuleType] = {
-        name: module
-        for name, module in loaded.items()
-        if isinstance(module, ModuleType)
+    loaded: dict[str, Any] = sys.modules
+    names = _local_names(tuple(loaded))
+    return [loaded[name] for name in names if isinstance(loaded.get(name), ModuleType)]
+
+
+# There are thousands of modules, and each launch asks several times.
+@functools.lru_cache(maxsize=1)
+def _local_names(loaded: tuple[str, ...]) -> list[str]:
+    return sorted(
+        name
+        for name in loaded
+        if isinstance(module := sys.modules.get(name), ModuleType)
         # Leave out an alias: cloudpickle would look the module up by its `__name__`.
         and module.__name__ == name
+        and name.partition(".")[0] not in _KNOWN_EVERYWHERE
         and _is_local(getattr(module, "__file__", None))
-    }
-    return [
-        module for name, module in sorted(local.items()) if name.partition(".")[0] not in _KNOWN_EVERYWHERE
-    ]
+    )
 
 
 @functools.cache

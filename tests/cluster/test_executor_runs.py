@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from cluster_kit import (
 from distributed import Client, LocalCluster
 
 import dasktune as tune
+from dasktune.cluster.driver import prefetch
 from dasktune.schedulers.decision import Continue, Decision, Pause
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.testing.simulation import simulate
@@ -102,6 +105,37 @@ def test_no_trial_is_kept_from_running_by_a_long_one_that_it_was_to_follow(
     ended = [one["trial_id"] for one in journal(tmp_path, event="TrialEnded")]
     assert returned <= set(ended)
     assert len(ended) == 101
+
+
+def test_a_trial_is_sent_to_its_worker_before_the_predicted_end_of_the_one_before(
+    pair: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Even on a machine where trials of one length take different times.
+    monkeypatch.setattr(prefetch, "_STEADY", inf)
+
+    def trainable(config: dict[str, Any]) -> dict[str, int]:
+        time.sleep(0.3)
+        return {"step": 1}
+
+    results = tune.Tuner(
+        trainable,
+        param_space=SPACE,
+        tune_config=tune.TuneConfig(num_samples=20),
+        run_config=run_config(tmp_path),
+        client=pair,
+    ).fit()
+    assert histories(results) == [[1]] * 20
+    started = journal(tmp_path, event="TrialStarted")
+    assert len(started) == 20
+    worker = {one["trial_id"]: one["worker"] for one in started}
+    granted = {one["trial_id"]: one["time"] for one in journal(tmp_path, event="ResourcesGranted")}
+    ends = [(worker[one["trial_id"]], one["time"]) for one in journal(tmp_path, event="TrialEnded")]
+    ahead = []
+    for one in started:
+        before = [end for place, end in ends if place == one["worker"] and end <= one["time"]]
+        ahead += [max(before) - granted[one["trial_id"]]] if before else []
+    # Otherwise a trial gets its place when another one has ended.
+    assert max(ahead) > 0.02, ahead
 
 
 def test_the_same_seed_gives_the_same_configurations_everywhere(

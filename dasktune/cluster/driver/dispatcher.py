@@ -29,7 +29,7 @@ from dasktune.cluster.data.memory_checkpoints import CheckpointGone, MemoryCheck
 from dasktune.cluster.driver.actor_handle import ActorCallFailed, ActorHandle
 from dasktune.cluster.driver.actor_pool import ActorPool, PoolLimits, WorkerSlow
 from dasktune.cluster.driver.checkpoint_relay import CheckpointRelay
-from dasktune.cluster.driver.prefetch import PrefetchDepth
+from dasktune.cluster.driver.prefetch import PrefetchPolicy
 from dasktune.cluster.driver.task_queues import TaskQueues
 from dasktune.cluster.driver.trial_run import Reservation, TrialRun
 from dasktune.cluster.driver.worker_link import LinkCallbacks, WorkerLink, WorkerLost
@@ -189,6 +189,9 @@ class TrialDispatcher:
     on_notice : callable
         Called with the address of a worker that was given notice, and the seconds for which it
         gets no trial.
+    on_nearly_ended : callable
+        Called with a run shortly before its predicted end, and the seconds for which its actor may
+        get the next one.
     """
 
     def __init__(
@@ -204,8 +207,9 @@ class TrialDispatcher:
         on_crash: Callable[[BaseException], None],
         on_share: Callable[[], None],
         on_notice: Callable[[str, float], None],
+        on_nearly_ended: Callable[[TrialRun, float], None] = lambda run, seconds: None,
     ) -> None:
-        self.prefetch = PrefetchDepth()
+        self.prefetch = PrefetchPolicy()
         self.task_queues = TaskQueues()
         self._client = client
         self._settings = settings
@@ -230,6 +234,7 @@ class TrialDispatcher:
         self._on_crash = on_crash
         self._on_share = on_share
         self._on_notice = on_notice
+        self._on_nearly_ended = on_nearly_ended
         #: When the workers that were given notice end, on the loop's clock, by address.
         self._noticed: dict[str, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -242,6 +247,7 @@ class TrialDispatcher:
             on_memory=self._on_memory,
             on_unrestored=self._on_unrestored,
             is_noticed=self._has_notice,
+            on_start=self._on_run_started,
         )
         self._relay = CheckpointRelay()
         self._pool = self._new_pool()
@@ -294,8 +300,7 @@ class TrialDispatcher:
         # The module is never unregistered, because another experiment of this process may need the
         # registration at this moment.
         cloudpickle.register_pickle_by_value(plugin_module)
-        await remove_stale_plugins(self._client)
-        await self._register()
+        await asyncio.gather(remove_stale_plugins(self._client), self._register())
         self._client.subscribe_topic(self._settings.name, self._on_notification)
 
     def start(self, run: TrialRun) -> None:
@@ -408,14 +413,17 @@ class TrialDispatcher:
         # Mark the links lost instead of cancelling their tasks: `asyncio.wait_for` swallows a
         # cancellation that arrives in the same pass of the loop as its result.
         self.mark_lost(None, "the experiment was closed", charged=False)
+        if self._client.status == "running":
+            self._client.unsubscribe_topic(self._settings.name)
+            # At the same time, because each worker itself waits for the release of its actors.
+            await asyncio.gather(self._wait_for_tasks(), self._objects.close(), self._unregister())
+        await self._wait_for_tasks()
+        self._relay.close()
+
+    async def _wait_for_tasks(self) -> None:
         # Tasks that end may spawn further tasks, which close actors. Each of these has a deadline.
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))
-        self._relay.close()
-        if self._client.status == "running":
-            await self._objects.close()
-            self._client.unsubscribe_topic(self._settings.name)
-            await self._unregister()
 
     async def _wait_for_runs(self) -> None:
         """Wait until the ends of all runs are reported, but not for abandoned threads."""
@@ -568,6 +576,12 @@ class TrialDispatcher:
         except WorkerLost:
             return  # The link ends the runs.
         link.end_unrestored(run, message, confirmed=confirmed)
+
+    def _on_run_started(self, run: TrialRun) -> None:
+        due = self.prefetch.next_due_s if self._settings.reuse_actors else None
+        if due is not None:
+            loop, seconds = asyncio.get_running_loop(), self.prefetch.due_for_s
+            loop.call_later(due, self._on_nearly_ended, run, seconds)
 
     def _on_run_ended(self, link: WorkerLink, run: TrialRun, end: TrialEvent | None) -> None:
         """Free the resources of a run, then emit its last event.

@@ -199,6 +199,7 @@ class DaskTrialExecutor:
             on_crash=self._events.put,
             on_share=lambda: self._monitor.read_at_once(),
             on_notice=self._reservations.follow_notice,
+            on_nearly_ended=self._on_nearly_ended,
         )
 
     def _new_share(self) -> ShareReporter:
@@ -676,6 +677,10 @@ class DaskTrialExecutor:
         if self._running.get(run.trial_id) is run:
             del self._running[run.trial_id]
         return is_free
+
+    def _on_nearly_ended(self, run: TrialRun, seconds: float) -> None:
+        if self._reservations.note_nearly_ended(run, seconds):
+            self.wake()
 
     def _on_failure(self, run: TrialRun, charged: bool) -> None:
         if run.grows and not (charged or run.reservation.blamed):

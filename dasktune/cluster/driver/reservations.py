@@ -38,6 +38,9 @@ class Reservations:
         self._ledger = Ledger(heartbeat_timeout=heartbeat_timeout)
         #: The reservations that are in use, by request. The inner dict is an ordered set.
         self._active: dict[PlacementGroupFactory, dict[Reservation, None]] = {}
+        #: Runs that will end soon, in the order of their ends, each with the time until which
+        #: another run may be queued behind it.
+        self._nearly_ended: dict[TrialRun, float] = {}
 
     def check_room(self, request: PlacementGroupFactory) -> bool:
         """Return whether there is room for another reservation now.
@@ -63,8 +66,25 @@ class Reservations:
             wanted = [request for _, request in requests]
             return self._ledger.fits_instead(placements, wanted, now=time.monotonic())
 
+    def note_nearly_ended(self, run: TrialRun, seconds: float) -> bool:
+        """Note that a run will end soon; return whether another run may be queued behind it.
+
+        Parameters
+        ----------
+        run : TrialRun
+            The run.
+        seconds : float
+            For how long it may.
+        """
+        with self._lock:
+            # It may have ended already.
+            if tuple(run.reservation.runs) != (run,):
+                return False
+            self._nearly_ended[run] = time.monotonic() + seconds
+        return True
+
     def can_prefetch(self, request: PlacementGroupFactory, depth: int) -> bool:
-        """Whether some reservation with this request has fewer than `depth` runs."""
+        """Whether some reservation with this request has fewer than `depth` runs, or ends soon."""
         with self._lock:
             return self._with_queue_room(request, depth) is not None
 
@@ -82,6 +102,7 @@ class Reservations:
         reservation = run.reservation
         with self._lock:
             reservation.runs.remove(run)
+            self._nearly_ended.pop(run, None)
             is_free = not reservation.runs
             if is_free:
                 del self._active[reservation.resources][reservation]
@@ -157,18 +178,33 @@ class Reservations:
                     self._ledger.ignore_for_exclusive(reservation.placement)
 
     def _with_queue_room(self, request: PlacementGroupFactory, depth: int) -> Reservation | None:
-        """Return the reservation with the fewest runs, if it has fewer than `depth`."""
-        if depth < 2 or request.exclusive:
+        """Return the reservation with the fewest runs, if these are fewer than `depth`.
+
+        If each may have only one run, return one whose run will end soon.
+        """
+        if request.exclusive:
             return None
+        if depth < 2:
+            return self._ending_soon(request)
         # A run behind user code that does not stop would only wait. Nor is a run queued where the
         # resources are for another experiment.
         found, fewest = None, depth
         for reservation in self._active.get(request, ()):
             # The number of runs is tested first, because there may be thousands of reservations.
-            if (
-                len(reservation.runs) < fewest
-                and not reservation.runs[0].not_reusable
-                and not self._ledger.exceeds(reservation.placement)
-            ):
+            if len(reservation.runs) < fewest and self._may_queue_on(reservation):
                 found, fewest = reservation, len(reservation.runs)
         return found
+
+    def _ending_soon(self, request: PlacementGroupFactory) -> Reservation | None:
+        """Return the reservation with this request whose only run ends first, if one ends soon."""
+        now = time.monotonic()
+        for run, until in tuple(self._nearly_ended.items()):
+            reservation = run.reservation
+            if until < now or len(reservation.runs) > 1:
+                del self._nearly_ended[run]
+            elif reservation.resources == request and self._may_queue_on(reservation):
+                return reservation
+        return None
+
+    def _may_queue_on(self, reservation: Reservation) -> bool:
+        return not reservation.runs[0].not_reusable and not self._ledger.exceeds(reservation.placement)

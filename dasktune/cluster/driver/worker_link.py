@@ -102,6 +102,8 @@ class LinkCallbacks:
     on_unrestored : callable
         Called with the link, a run and its last message: its checkpoint in the storage is missing
         or damaged. The run ends by :meth:`WorkerLink.end_unrestored`.
+    on_start : callable, optional
+        Called with a run whose first message has arrived.
     is_noticed : callable, optional
         Called with an address. Returns whether the worker was given notice of its end, so that its
         loss says nothing about its trials.
@@ -112,6 +114,7 @@ class LinkCallbacks:
     on_transfer: Callable[[WorkerLink, TrialRun, int], None]
     on_memory: Callable[[TrialRun, Committed | Returned], None]
     on_unrestored: Callable[[WorkerLink, TrialRun, Unrestored], None]
+    on_start: Callable[[TrialRun], None] = lambda run: None
     is_noticed: Callable[[str], bool] = lambda address: False
 
 
@@ -562,7 +565,9 @@ class WorkerLink:
         if run.first_result_at is not None or not run.received_seq:
             return
         now = self._loop.time()
-        run.started_at = now if run.started_at is None else run.started_at
+        if run.started_at is None:
+            run.started_at = now
+            self._callbacks.on_start(run)
         if any(isinstance(event, ResultReported) for event in events):
             run.first_result_at = now
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from wire_kit import JumpingLoop
 
 from dasktune.cluster.driver.dispatcher import DispatcherSettings, TrialDispatcher
 from dasktune.cluster.driver.trial_run import Reservation, TrialRun
@@ -29,12 +30,12 @@ class Broken:
         raise RuntimeError("a bug")
 
 
-def made(**calls: Any) -> TrialDispatcher:
+def made(settings: DispatcherSettings | None = None, **calls: Any) -> TrialDispatcher:
     client: Any = Broken()
     others = ("emit", "on_failure", "on_crash", "on_share", "on_notice")
     return TrialDispatcher(
         client,
-        DispatcherSettings(name="x"),
+        settings or DispatcherSettings(name="x"),
         payload=Payload(blob=b""),
         now=lambda: 0.0,
         release=lambda run: True,
@@ -85,6 +86,33 @@ def run_at(address: str) -> TrialRun:
     )
     run.reservation.runs.append(run)
     return run
+
+
+@pytest.mark.parametrize("reuse", [True, False])
+def test_the_predicted_end_of_a_run_is_reported_in_time(reuse: bool) -> None:
+    told: list[tuple[Any, float, float]] = []
+
+    async def work() -> Any:
+        loop = asyncio.get_running_loop()
+
+        def note(run: Any, seconds: float) -> None:
+            told.append((run, seconds, loop.time()))
+
+        dispatcher = made(settings=DispatcherSettings(name="x", reuse_actors=reuse), on_nearly_ended=note)
+        run = run_at("tcp://a:1")
+        dispatcher._callbacks.on_start(run)
+        for _ in range(12):
+            dispatcher.prefetch.observe(2.0)
+        dispatcher._callbacks.on_start(run)
+        await asyncio.sleep(10.0)
+        return run
+
+    loop = JumpingLoop()
+    try:
+        run = loop.run_until_complete(work())
+    finally:
+        loop.close()
+    assert told == ([(run, pytest.approx(0.1), pytest.approx(1.95))] if reuse else [])
 
 
 def test_an_unexpected_error_of_a_background_task_is_reported():

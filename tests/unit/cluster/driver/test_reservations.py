@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dasktune.cluster.driver.reservations import Reservations
+from dasktune.cluster.driver.trial_run import TrialRun
 from dasktune.placement import WorkerCapacity
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.ranks import RankSettings
@@ -25,7 +26,7 @@ def reservations_of(nthreads: int) -> Reservations:
 
 
 def reserved(reservations: Reservations, request: PlacementGroupFactory, depth: int = 1) -> Any:
-    run = SimpleNamespace(reservation=None, end_reported=False, not_reusable=False)
+    run: Any = TrialRun(trial_id="t", incarnation=1, key="k", spec=TrialSpec.__new__(TrialSpec), config=b"")
     return run if reservations.reserve(run, request, depth) else None
 
 
@@ -98,6 +99,42 @@ def test_the_room_of_a_trial_is_there_for_another_one_although_the_runner_has_ta
     assert reserved(reservations, ONE) is not None
     # So the actor keeps its lease for that trial.
     assert first.reservation.may_repeat
+
+
+def test_one_run_is_queued_behind_one_that_is_predicted_to_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("dasktune.cluster.driver.reservations.time", SimpleNamespace(monotonic=lambda: now))
+    reservations = reservations_of(2)
+    first, second = reserved(reservations, ONE), reserved(reservations, ONE)
+    assert not reservations.can_prefetch(ONE, 1)
+    assert reservations.note_nearly_ended(second, 0.1)
+    assert reservations.can_prefetch(ONE, 1)
+    # Neither one that is to run alone, nor one with another request.
+    assert not reservations.can_prefetch(ONE.exclusively(), 1)
+    assert not reservations.can_prefetch(PlacementGroupFactory([{"CPU": 2}]), 1)
+    third = reserved(reservations, ONE)
+    assert third.reservation is second.reservation
+    assert not reservations.can_prefetch(ONE, 1)
+    # The prediction for a run with a successor changes nothing, nor does one that was wrong.
+    assert not reservations.note_nearly_ended(second, 0.1)
+    assert reservations.note_nearly_ended(first, 0.1)
+    now += 0.2
+    assert not reservations.can_prefetch(ONE, 1)
+    reservations.release(second)
+    assert reservations.note_nearly_ended(third, 0.1)
+    assert reservations.release(third)
+    # It has ended in time: there is room, and nothing to wait for.
+    assert reservations.check_room(ONE)
+    assert not reservations.can_prefetch(ONE, 1)
+    assert not reservations.note_nearly_ended(third, 0.1)
+
+
+def test_none_is_queued_behind_user_code_that_does_not_leave() -> None:
+    reservations = reservations_of(1)
+    stubborn = reserved(reservations, ONE)
+    assert reservations.note_nearly_ended(stubborn, 60.0)
+    stubborn.not_reusable = True
+    assert not reservations.can_prefetch(ONE, 1)
 
 
 def test_a_long_list_of_reservations_is_not_checked_one_by_one() -> None:

@@ -68,7 +68,9 @@ def test_a_cluster_that_shares_everything_passes_and_keeps_no_trace(
     processes: Client, tmp_path: Path
 ) -> None:
     storage = Storage(str(tmp_path / "runs"))
-    assert fly(processes, storage) == PreflightReport(hosts=("127.0.0.1",), unchecked={})
+    report = fly(processes, storage)
+    assert (report.hosts, report.unchecked) == (("127.0.0.1",), {})
+    assert list(report.passed.values()) == [CheckResult(shares=True)]
     assert storage.find() == []
 
 

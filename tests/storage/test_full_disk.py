@@ -35,10 +35,14 @@ for number in range(50):
     writer.append({"n": number, "padding": "x" * 1000})
 print("durable", writer.commit(), "failing", writer.failing_since is not None)
 
+def say(text):
+    # In one piece: two threads print at the same time.
+    sys.stdout.write(f"{text}\\n")
+
 def commit():
     record = CheckpointStore(storage).commit({"x": bytes(200_000)}, trial_dir="a", index=0,
                                              incarnation=1, iteration=1, metrics={})
-    print("committed", len(storage.read_bytes(record.path, "x")))
+    say(f"committed {len(storage.read_bytes(record.path, 'x'))}")
 
 thread = threading.Thread(target=commit)
 thread.start()
@@ -48,7 +52,7 @@ for number in range(50, 60):
     writer.append({"n": number})
 writer.commit()
 os.unlink(f"{disk}/filler")
-print("durable", writer.commit(force=True))
+say(f"durable {writer.commit(force=True)}")
 thread.join()
 writer.close()
 assert [one["n"] for one in read_journal(storage)] == list(range(60))

@@ -328,6 +328,17 @@ class Ledger:
         entries = (self._entries.get(bundle.address) for bundle in placement.bundles)
         return any(entry is not None and entry.is_exceeded for entry in entries)
 
+    def is_closed(self, placement: Placement) -> bool:
+        """Whether some worker of a placement accepts no trials now, however small.
+
+        Parameters
+        ----------
+        placement : Placement
+            The return value of :meth:`place`.
+        """
+        entries = (self._entries.get(bundle.address) for bundle in placement.bundles)
+        return any(entry is None or entry.pool is None for entry in entries)
+
     def may_repeat(self, placement: Placement) -> bool:
         """Whether the resources of a released placement are still there for another trial.
 

@@ -238,6 +238,8 @@ class TrialDispatcher:
         #: When the workers that were given notice end, on the loop's clock, by address.
         self._noticed: dict[str, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        #: Number of actors that are being made ready.
+        self._num_starting = 0
         self.memory = self._new_memory()
         self._links: dict[str, WorkerLink] = {}
         self._callbacks = LinkCallbacks(
@@ -413,6 +415,9 @@ class TrialDispatcher:
         # Mark the links lost instead of cancelling their tasks: `asyncio.wait_for` swallows a
         # cancellation that arrives in the same pass of the loop as its result.
         self.mark_lost(None, "the experiment was closed", charged=False)
+        if self._num_starting:
+            # An actor or a lease that begins without the plugin would log an error on its worker.
+            await self._wait_for_tasks()
         if self._client.status == "running":
             self._client.unsubscribe_topic(self._settings.name)
             # At the same time, because each worker itself waits for the release of its actors.
@@ -497,6 +502,7 @@ class TrialDispatcher:
         if reservation.actor is not actor:
             return
         patience_s = self.task_queues.patience_s if reservation.overtakes else None
+        self._num_starting += 1
         try:
             await link.unless_lost(self._pool.make_ready(actor, reservation.placement, patience_s=patience_s))
         except (LeaseFailed, BroadcastFailed, ActorCallFailed, WorkerSlow) as failure:
@@ -510,6 +516,8 @@ class TrialDispatcher:
         else:
             if reservation.actor is actor:
                 self._assign_all(reservation, link)
+        finally:
+            self._num_starting -= 1
 
     def _refuse(self, reservation: Reservation, link: WorkerLink, failure: Exception) -> None:
         """End the runs of a reservation whose actor could not be made ready."""
@@ -580,8 +588,14 @@ class TrialDispatcher:
     def _on_run_started(self, run: TrialRun) -> None:
         due = self.prefetch.next_due_s if self._settings.reuse_actors else None
         if due is not None:
-            loop, seconds = asyncio.get_running_loop(), self.prefetch.due_for_s
-            loop.call_later(due, self._on_nearly_ended, run, seconds)
+            # The message may be late.
+            left = max(0.0, due - run.seconds)
+            run.nearly_ended = asyncio.get_running_loop().call_later(left, self._note_nearly_ended, run)
+
+    def _note_nearly_ended(self, run: TrialRun) -> None:
+        # A failure may have come meanwhile, or trials of other durations.
+        if self.prefetch.next_due_s is not None:
+            self._on_nearly_ended(run, self.prefetch.due_for_s)
 
     def _on_run_ended(self, link: WorkerLink, run: TrialRun, end: TrialEvent | None) -> None:
         """Free the resources of a run, then emit its last event.
@@ -589,6 +603,8 @@ class TrialDispatcher:
         The order matters: on the event the runner, in its own thread, looks for free resources for
         the next trial. The resources of this run must be free by then.
         """
+        if run.nearly_ended is not None:
+            run.nearly_ended.cancel()
         reservation = run.reservation
         failed = isinstance(end, TrialLost | StartFailed)
         usable = not failed and not run.not_reusable and reservation.ready

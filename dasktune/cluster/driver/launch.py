@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dasktune.cluster.checks.admission import Admission, only_allowed
 from dasktune.cluster.checks.preflight import Checks, check_request, preflight
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from dasktune.cluster.driver.executor import DaskTrialExecutor
 
 __all__ = ["Launch", "launched"]
+
+#: Seconds between two looks whether the checks have ended.
+_WAIT: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,6 +247,9 @@ def _admission(connection: Connection, payload: Payload, launch: Launch, growth:
                 # The first experiment waits for what workers and this process import, so let them
                 # do so at the same time. This import takes as long as that of the workers.
                 import_module("dasktune.cluster.driver.executor")
+                while not checking.done():
+                    # Without a limit Ctrl-C would not end the wait on Windows.
+                    concurrent.futures.wait((checking,), timeout=_WAIT)
                 return checking.result()
             finally:
                 # Ctrl-C, for example, has ended the wait.

@@ -75,7 +75,7 @@ class PrefetchPolicy:
 
     @property
     def due_for_s(self) -> float:
-        """Seconds from then on in which the actor may get it. Later the prediction was wrong."""
+        """Seconds after `next_due_s` in which it may. Later the prediction was wrong."""
         return 2 * _WORK_AHEAD
 
     def pause(self) -> None:

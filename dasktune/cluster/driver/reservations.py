@@ -186,8 +186,8 @@ class Reservations:
             return None
         if depth < 2:
             return self._ending_soon(request)
-        # A run behind user code that does not stop would only wait. Nor is a run queued where the
-        # resources are for another experiment.
+        # A run behind user code that does not stop would only wait. Nor is a run queued on a worker
+        # that accepts none, or where the resources are for another experiment.
         found, fewest = None, depth
         for reservation in self._active.get(request, ()):
             # The number of runs is tested first, because there may be thousands of reservations.
@@ -196,7 +196,10 @@ class Reservations:
         return found
 
     def _ending_soon(self, request: PlacementGroupFactory) -> Reservation | None:
-        """Return the reservation with this request whose only run ends first, if one ends soon."""
+        """Return the reservation with this request whose only run ends first, if one ends soon.
+
+        Predictions that no longer matter are forgotten.
+        """
         now = time.monotonic()
         for run, until in tuple(self._nearly_ended.items()):
             reservation = run.reservation
@@ -207,4 +210,6 @@ class Reservations:
         return None
 
     def _may_queue_on(self, reservation: Reservation) -> bool:
-        return not reservation.runs[0].not_reusable and not self._ledger.exceeds(reservation.placement)
+        placement = reservation.placement
+        is_stuck = reservation.runs[0].not_reusable
+        return not (is_stuck or self._ledger.is_closed(placement) or self._ledger.exceeds(placement))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
@@ -136,6 +137,8 @@ class TrialRun:
     #: When its first message and its first result arrived, on the loop's clock.
     started_at: float | None = None
     first_result_at: float | None = None
+    #: Fires shortly before the predicted end.
+    nearly_ended: asyncio.TimerHandle | None = field(default=None, repr=False)
     #: The values of `durable_seq` and `received_seq` that the worker has confirmed.
     sent_durable: int = 0
     sent_received: int = 0

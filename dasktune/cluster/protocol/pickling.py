@@ -124,7 +124,8 @@ def local_modules() -> list[ModuleType]:
 
     They are Python source files outside the standard library and site-packages.
     """
-    loaded: dict[str, Any] = sys.modules
+    # Another thread may import something meanwhile.
+    loaded: dict[str, Any] = sys.modules.copy()
     names = _local_names(tuple(loaded))
     return [loaded[name] for name in names if isinstance(loaded.get(name), ModuleType)]
 

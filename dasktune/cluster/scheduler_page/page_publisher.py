@@ -109,6 +109,8 @@ class PagePublisher:
         self._dashboard_url, self._on_link = dashboard_url, on_link
         self._key = experiment_key(storage)
         self._driver = ""
+        #: Whether the scheduler has confirmed the begin.
+        self._has_begun = False
         self._task: asyncio.Task[None] | None = None
         self._thread: ThreadPoolExecutor | None = None
         #: The experiment as read from its journal; None until the page has had a viewer.
@@ -200,6 +202,7 @@ class PagePublisher:
         self._driver = uuid.uuid4().hex
         begun = {"name": self._name, "client": self._client.id, "hint": self._hint()}
         answer = await self._call("begin", **begun)
+        self._has_begun = True
         self._report_link(answer)
         return answer
 
@@ -283,20 +286,22 @@ class PagePublisher:
         return True
 
     async def _end(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
         answer = await asyncio.wait_for(self._report_end(), _END_DEADLINE)
         # If the page had no viewer, it was never made, and making it now would take too long.
-        if self._live is not None:
+        if answer is not None and self._live is not None:
             limit = _DRAW_DEADLINE if answer["wanted"] else _END_DEADLINE
             await asyncio.wait_for(self._show_end(answer), limit)
 
-    async def _report_end(self) -> dict[str, Any]:
-        """Report the end to the scheduler, and return its answer."""
+    async def _report_end(self) -> dict[str, Any] | None:
+        """Report the end to the scheduler; return its answer, or None if there is no page."""
+        has_given_up = self._task is not None and self._task.done()
         if self._task is not None:
+            self._task.cancel()
             await asyncio.wait({self._task})
-        if not self._driver:
-            # A short experiment has ended before the page was published.
+        if not self._has_begun:
+            if has_given_up:
+                return None
+            # The experiment has ended before the page was published, or while it was.
             await self._register()
             await self._show_begin()
         return await self._call("end", hint=self._hint(), complete=False)

@@ -114,6 +114,26 @@ def test_an_update_that_the_end_has_interrupted_is_not_missing_in_the_last_state
     assert seen_by_browser(section) == sources_of(Document.from_json(document))
 
 
+def test_a_page_that_could_not_be_published_is_not_tried_again_at_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(page_publisher, "_DELAY", 0.0)
+    publisher = publisher_of(DashboardPagePlugin("", b""), Storage(tmp_path / "exp"))
+    tried = []
+
+    async def register_plugin(plugin):
+        tried.append(plugin)
+        raise ValueError("the scheduler accepts no pickles")
+
+    publisher._client.register_plugin = register_plugin
+
+    async def run():
+        publisher._begin()
+        await asyncio.wait({publisher._task}, timeout=PATIENCE)
+        await publisher._end()
+
+    asyncio.run(run())
+    assert len(tried) == 1
+
+
 def test_an_experiment_that_ends_before_its_page_was_published_is_shown_as_ended(tmp_path):
     plugin = DashboardPagePlugin("", b"")
     publisher = publisher_of(plugin, Storage(tmp_path / "exp"))

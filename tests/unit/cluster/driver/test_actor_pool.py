@@ -11,12 +11,22 @@ import pytest
 from wire_kit import JumpingLoop
 
 from dasktune.cluster.connection import futures
+from dasktune.cluster.data.broadcast import BroadcastFailed
 from dasktune.cluster.driver.actor_pool import ActorPool, PoolLimits
-from dasktune.cluster.resources.resource_lease import LeaseFailed
+from dasktune.cluster.resources.resource_lease import LeaseFailed, LeaseUnsupported
 from dasktune.placement import PlacedBundle, Placement
 
 PLACEMENT = Placement(
     number=1, bundles=(PlacedBundle(address="tcp://a", resources={"CPU": 1}, declared={"CPU": 1}),)
+)
+
+
+PAIR = Placement(
+    number=2,
+    bundles=tuple(
+        PlacedBundle(address=address, resources={"CPU": 1}, declared={"CPU": 1})
+        for address in ("tcp://a", "tcp://b")
+    ),
 )
 
 
@@ -47,8 +57,10 @@ class Future:
 class Worker:
     """Stands for the client of one worker, which takes some time for a lease, and for an actor."""
 
-    def __init__(self, *, lease_s: float, actor_s: float) -> None:
-        self.lease_s, self.actor_s = lease_s, actor_s
+    def __init__(
+        self, *, lease_s: float, actor_s: float, error: Exception | None = None, ensure_on: Any = None
+    ) -> None:
+        self.lease_s, self.actor_s, self.error = lease_s, actor_s, error
         #: The tasks that were submitted, each with the time.
         self.submitted: list[tuple[str, float]] = []
         self.tasks: list[asyncio.Task[None]] = []
@@ -57,7 +69,7 @@ class Worker:
             name="x",
             plugin="x",
             actor_settings={},
-            objects=SimpleNamespace(ensure_on=_nothing),  # type: ignore[arg-type]
+            objects=SimpleNamespace(ensure_on=ensure_on or _nothing),  # type: ignore[arg-type]
             priority=0,
             leases=True,
             limits=PoolLimits(open_timeout=15.0, lease_timeout=10.0, idle_time=1.0, idle_lease_time=0.25),
@@ -79,6 +91,8 @@ class Worker:
 
     async def _grant(self, key: str) -> None:
         await asyncio.sleep(self.lease_s)
+        if self.error is not None:
+            raise self.error
         self.pool.on_lease_granted(key, ())
         await asyncio.sleep(1e9)
 
@@ -148,6 +162,48 @@ def test_an_actor_that_is_closed_while_it_is_made_ready_leaves_no_task() -> None
         return {task.cancelled() for task in worker.tasks}
 
     assert run(work()) == {True}
+
+
+def test_a_worker_whose_dask_supports_no_leases_gets_an_actor_without_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def work() -> tuple[float, bool]:
+        worker = Worker(lease_s=1.0, actor_s=3.0, error=LeaseUnsupported("no secede"))
+        actor = worker.pool.acquire(PLACEMENT)
+        await worker.pool.make_ready(actor, PLACEMENT)
+        found = asyncio.get_running_loop().time(), worker.pool.is_ready(actor)
+        await actor.close()
+        return found
+
+    assert run(work()) == (3.0, True)
+    assert "trials run without leases" in caplog.text
+
+
+def test_an_actor_whose_objects_do_not_arrive_leaves_no_task() -> None:
+    async def fail(address: str, factor: float) -> None:
+        raise BroadcastFailed("no objects")
+
+    async def work() -> set[bool]:
+        worker = Worker(lease_s=1.0, actor_s=1e6, ensure_on=fail)
+        actor = worker.pool.acquire(PLACEMENT)
+        with pytest.raises(BroadcastFailed):
+            await worker.pool.make_ready(actor, PLACEMENT)
+        await actor.close()
+        return {task.cancelled() for task in worker.tasks}
+
+    assert run(work()) == {True}
+
+
+def test_a_trial_on_several_workers_acquires_its_leases_in_turn_while_its_actor_is_created() -> None:
+    async def work() -> tuple[float, list[tuple[str, float]]]:
+        worker = Worker(lease_s=2.0, actor_s=1.0)
+        actor = worker.pool.acquire(PAIR)
+        await worker.pool.make_ready(actor, PAIR)
+        found = asyncio.get_running_loop().time(), worker.submitted
+        await actor.close()
+        return found
+
+    assert run(work()) == (4.0, [("lease", 0.0), ("actor", 0.0), ("lease", 2.0)])
 
 
 def test_no_actor_is_created_while_its_lease_waits_for_tasks_of_others() -> None:

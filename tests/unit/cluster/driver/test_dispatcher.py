@@ -115,6 +115,51 @@ def test_the_predicted_end_of_a_run_is_reported_in_time(reuse: bool) -> None:
     assert told == ([(run, pytest.approx(0.1), pytest.approx(1.95))] if reuse else [])
 
 
+@pytest.mark.parametrize("what", ["a failure", "the end"])
+def test_no_end_is_predicted_any_more_after(what: str) -> None:
+    told: list[Any] = []
+
+    async def work() -> None:
+        dispatcher = made(on_nearly_ended=lambda run, seconds: told.append(run))
+        for _ in range(12):
+            dispatcher.prefetch.observe(2.0)
+        run = run_at("tcp://a:1")
+        dispatcher._callbacks.on_start(run)
+        if what == "a failure":
+            dispatcher.prefetch.pause()
+        else:
+            dispatcher._callbacks.on_end(SimpleNamespace(runs={}), run, None)  # type: ignore[arg-type]
+        await asyncio.sleep(10.0)
+
+    loop = JumpingLoop()
+    try:
+        loop.run_until_complete(work())
+    finally:
+        loop.close()
+    assert told == []
+
+
+def test_the_prediction_counts_from_the_start_and_not_from_its_message() -> None:
+    told: list[float] = []
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        dispatcher = made(on_nearly_ended=lambda run, seconds: told.append(loop.time()))
+        for _ in range(12):
+            dispatcher.prefetch.observe(2.0)
+        run = run_at("tcp://a:1")
+        run.seconds = 0.5
+        dispatcher._callbacks.on_start(run)
+        await asyncio.sleep(10.0)
+
+    loop = JumpingLoop()
+    try:
+        loop.run_until_complete(work())
+    finally:
+        loop.close()
+    assert told == [pytest.approx(1.45)]
+
+
 def test_an_unexpected_error_of_a_background_task_is_reported():
     crashes: list[BaseException] = []
 

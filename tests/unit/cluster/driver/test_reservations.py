@@ -129,6 +129,23 @@ def test_one_run_is_queued_behind_one_that_is_predicted_to_end_soon(monkeypatch:
     assert not reservations.note_nearly_ended(third, 0.1)
 
 
+@pytest.mark.parametrize("depth", [1, 16])
+@pytest.mark.parametrize("why", ["paused", "avoided", "leaves"])
+def test_none_is_queued_on_a_worker_that_accepts_no_trials(why: str, depth: int) -> None:
+    reservations = reservations_of(1)
+    run = reserved(reservations, ONE)
+    assert reservations.note_nearly_ended(run, 60.0)
+    assert reservations.can_prefetch(ONE, depth)
+    if why == "paused":
+        reservations.update({"a": WorkerCapacity(address="a", nthreads=1, status="paused")})
+    elif why == "avoided":
+        reservations.avoid("a", 60.0)
+    else:
+        reservations.follow_notice("a", 60.0)
+    assert not reservations.can_prefetch(ONE, depth)
+    assert reserved(reservations, ONE, depth) is None
+
+
 def test_none_is_queued_behind_user_code_that_does_not_leave() -> None:
     reservations = reservations_of(1)
     stubborn = reserved(reservations, ONE)

@@ -169,6 +169,22 @@ def helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+def test_a_local_module_that_is_imported_later_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def names() -> set[str]:
+        return {module.__name__ for module in local_modules()}
+
+    (tmp_path / "a_later_helper.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "a_later_helper" not in names()
+    monkeypatch.setitem(sys.modules, "a_later_helper", __import__("a_later_helper"))
+    assert "a_later_helper" in names()
+    # Something else has its name now.
+    monkeypatch.setitem(sys.modules, "a_later_helper", object())
+    assert "a_later_helper" not in names()
+
+
 def test_local_modules_are_neither_installed_nor_dasktune(helper: ModuleType) -> None:
     names = {module.__name__ for module in local_modules()}
     assert {"a_local_helper", __name__} <= names

@@ -160,7 +160,7 @@ def started_with(mark: str) -> list[str]:
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    ("number", "moments"), [(signal.SIGINT, 100 if CHAOS else 40), (signal.SIGTERM, 20 if CHAOS else 10)]
+    ("number", "moments"), [(signal.SIGINT, 100 if CHAOS else 25), (signal.SIGTERM, 20 if CHAOS else 10)]
 )
 def test_a_signal_is_obeyed_whenever_it_comes(tmp_path: Path, number: signal.Signals, moments: int) -> None:
     whole = start(tmp_path, number, 10**12)

@@ -147,7 +147,7 @@ def test_no_more_is_excused_than_no_search_on_a_cluster_can_pass():
         assert all(reason for _, reason in reasons.values())
 
 
-ON = ["process", pytest.param("processes", marks=pytest.mark.cluster)]
+ON = ["process", pytest.param("processes", marks=[pytest.mark.cluster, pytest.mark.exhaustive])]
 
 
 @pytest.mark.timeout(1800)
@@ -169,9 +169,7 @@ def test_workers_that_are_threads_of_the_caller_share_no_state_with_it_either(tm
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "on", ["process", pytest.param("processes", marks=[pytest.mark.cluster, pytest.mark.exhaustive])]
-)
+@pytest.mark.parametrize("on", ON)
 def test_the_searches_pass_the_tests_of_metaestimators(on, tmp_path):
     told = run_theirs(METAESTIMATORS, "-k", "SearchCV", on=on, tmp_path=tmp_path)
     failing = set() if on == "process" else listed(ROUTED_SCORER)

@@ -603,6 +603,25 @@ def test_a_released_place_is_used_again_unless_it_is_for_others() -> None:
     assert not ledger.exceeds(placement)
 
 
+def test_a_placement_is_closed_while_one_of_its_workers_accepts_no_trials() -> None:
+    ledger = Ledger()
+    ledger.update({name: worker(name, 1) for name in "ab"})
+    placement = ledger.place(PlacementGroupFactory([ONE] * 2), now=0.0)
+    assert placement is not None
+    # The workers are full, and would accept another trial if there was room.
+    assert not ledger.is_closed(placement)
+    ledger.update({"a": worker("a", 1), "b": worker("b", 1, status="paused")})
+    assert ledger.is_closed(placement)
+    ledger.update({name: worker(name, 1) for name in "ab"})
+    assert not ledger.is_closed(placement)
+    ledger.avoid("a", 10.0)
+    assert ledger.is_closed(placement)
+    assert not ledger.fits(PlacementGroupFactory([ONE]), now=11.0)
+    assert not ledger.is_closed(placement)
+    ledger.remove("b")
+    assert ledger.is_closed(placement)
+
+
 def test_gpus_that_others_hold_or_that_are_reserved_for_them_are_not_chosen() -> None:
     gpus = {"resources": {"CPU": 8, "GPU": 2}, "devices": ("4", "5")}
     ledger = ledger_of(worker("a", **gpus, gpu_loads=(0.5, 0.0)))

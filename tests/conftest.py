@@ -52,17 +52,20 @@ TESTS = Path(__file__).parent
 CLUSTER_TESTS = TESTS / "cluster"
 #: Tests of what talks to Dask, without a cluster.
 CORE_TESTS = [TESTS / kind / "cluster" for kind in ("unit", "component")]
-#: The folders whose modules take longest. Their tests run first, because a process that begins a
-#: long module at the end would run alone.
+#: The modules, and the folders of modules, that take longest. Their tests run first, because a
+#: process that begins a long module at the end would run alone.
 LONGEST_FIRST = (
     "chaos",
     "engines",
-    "faults",
+    "examples",
     "sklearn",
+    "browser",
+    "cluster/test_distributed_trials.py",
+    "cluster/test_signals_at_every_moment.py",
+    "cluster/test_progress_on_screen.py",
+    "faults",
     "cluster",
     "compat",
-    "examples",
-    "browser",
     "security",
 )
 
@@ -251,21 +254,31 @@ def _garbage_is_that_of_the_module() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests as those of a cluster or as core; the longest come first."""
-    rank = {TESTS / folder: number for number, folder in enumerate(LONGEST_FIRST)}
+    """Mark tests as those of a cluster, as core or as exhaustive; the longest come first."""
+    rank = {TESTS / name: number for number, name in enumerate(LONGEST_FIRST)}
 
     # To look at the parents of each item's path took a tenth of a collection.
     @functools.cache
-    def facts_of(folder: Path) -> tuple[int, list[str]]:
-        """Return the rank of a folder, and the marks of its tests."""
+    def facts_of(module: Path) -> tuple[int, list[str]]:
+        """Return the rank of a module, and the marks of its tests."""
+        folder = module.parent
         marks = []
         if any(one in (folder, *folder.parents) for one in CORE_TESTS):
             marks.append("core")
         if CLUSTER_TESTS in (folder, *folder.parents):
             marks.append("cluster")
-        return rank.get(folder, len(rank)), marks
+        return rank.get(module, rank.get(folder, len(rank))), marks
 
-    items.sort(key=lambda item: facts_of(item.path.parent)[0])
+    items.sort(key=lambda item: facts_of(item.path)[0])
     for item in items:
-        for mark in facts_of(item.path.parent)[1]:
+        for mark in facts_of(item.path)[1]:
             item.add_marker(mark)
+        if is_slow_repetition(item):
+            item.add_marker("exhaustive")
+
+
+def is_slow_repetition(item: pytest.Item) -> bool:
+    """Whether a test is slow with these values, and quick with others; those of S3 are no repetition."""
+    spec: Any = getattr(item, "callspec", None)
+    is_slow = spec is not None and any(mark.name == "slow" for mark in spec.marks)
+    return is_slow and "s3" not in spec.params.values()

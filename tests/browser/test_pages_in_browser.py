@@ -322,8 +322,7 @@ def test_a_box_in_a_figure_chooses_the_trials_of_table_curves_and_slices(browser
     server, _ = site
     open_live(browser, server.url)
     go(browser, 2)
-    every = browser.execute_script(SHOWN_TRIALS, "Figure", "lr")
-    assert len(every) == COUNT
+    until(browser, lambda: len(browser.execute_script(SHOWN_TRIALS, "Figure", "lr")) == COUNT)
     # The lower half of the first axis, which is lr: the first trials.
     drag(browser, "Parallel coordinates", 0.02, 0.02, 0.15, 0.5)
     until(browser, lambda: chosen(browser))
@@ -337,10 +336,10 @@ def test_a_box_in_a_figure_chooses_the_trials_of_table_curves_and_slices(browser
     second = chosen(browser)
     assert set(second) < set(first)
     go(browser, 1)
-    until(browser, lambda: len(browser.execute_script(ORDER, "DataTable")) == len(second))
-    assert set(browser.execute_script(ORDER, "DataTable")) == set(second)
+    until(browser, lambda: set(browser.execute_script(ORDER, "DataTable")) == set(second))
     go(browser, 0)
-    assert set(browser.execute_script(SHOWN_TRIALS, "Figure", "Learning curves")) == set(second)
+    shown = [SHOWN_TRIALS, "Figure", "Learning curves"]
+    until(browser, lambda: set(browser.execute_script(*shown)) == set(second))
     # The keyboard shows all again, and chooses by the filter of the table.
     press(browser, "clear brush")
     until(browser, lambda: not chosen(browser))

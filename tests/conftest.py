@@ -278,7 +278,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def is_slow_repetition(item: pytest.Item) -> bool:
-    """Whether a test is slow with these values, and quick with others; those of S3 are no repetition."""
+    """Whether a test is slow with these values, and quick with others. Tests of S3 repeat none."""
     spec: Any = getattr(item, "callspec", None)
     is_slow = spec is not None and any(mark.name == "slow" for mark in spec.marks)
     return is_slow and "s3" not in spec.params.values()

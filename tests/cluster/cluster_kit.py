@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -211,7 +211,7 @@ class SharedPair:
 
 @contextmanager
 def fitting(tuner: tune.Tuner) -> Iterator[Future[tune.ResultGrid]]:
-    """Run an experiment in a thread, for which a test that has failed does not wait."""
+    """Run an experiment in a thread; a test that fails interrupts it and waits for a short time only."""
     future: Future[tune.ResultGrid] = Future()
 
     def fit() -> None:
@@ -221,7 +221,13 @@ def fitting(tuner: tune.Tuner) -> Iterator[Future[tune.ResultGrid]]:
             future.set_exception(error)
 
     threading.Thread(target=fit, daemon=True).start()
-    yield future
+    try:
+        yield future
+    except BaseException:
+        # It would keep the workers from the tests that share the cluster.
+        tuner._interrupt("a test that has failed")
+        wait([future], timeout=20.0)
+        raise
     future.exception(timeout=PATIENCE)
 
 

@@ -211,7 +211,7 @@ class SharedPair:
 
 @contextmanager
 def fitting(tuner: tune.Tuner) -> Iterator[Future[tune.ResultGrid]]:
-    """Run an experiment in a thread; a test that fails interrupts it and waits for a short time only."""
+    """Run an experiment in a thread. A test that fails interrupts it and waits a short time."""
     future: Future[tune.ResultGrid] = Future()
 
     def fit() -> None:

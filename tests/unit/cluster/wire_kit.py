@@ -10,6 +10,7 @@ import asyncio
 import pickle
 import selectors
 import threading
+from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 
@@ -222,6 +223,39 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 
 
 # The worker, the wire and the driver.
+
+
+def run_virtually(work):
+    """Run a coroutine in virtual time, and return its result."""
+    loop = JumpingLoop()
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        loop.close()
+
+
+class FakeFuture:
+    """As much of a Dask future as leases and actors need, for a task of this process."""
+
+    def __init__(self, task):
+        self.task = task
+
+    @property
+    def status(self):
+        if not self.task.done():
+            return "pending"
+        return "cancelled" if self.task.cancelled() else "finished"
+
+    def __await__(self):
+        return asyncio.shield(self.task).__await__()
+
+    def cancelled(self):
+        return self.task.cancelled()
+
+    async def cancel(self):
+        self.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.task
 
 
 class UnwatchedEndpoint(WorkerEndpoint):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from wire_kit import JumpingLoop
+from wire_kit import FakeFuture, run_virtually
 
 from dasktune.cluster.connection import futures
 from dasktune.cluster.data.broadcast import BroadcastFailed
@@ -28,30 +28,6 @@ PAIR = Placement(
         for address in ("tcp://a", "tcp://b")
     ),
 )
-
-
-class Future:
-    """As much of a Dask future as leases and actors need."""
-
-    def __init__(self, task: asyncio.Task[None]) -> None:
-        self.task = task
-
-    @property
-    def status(self) -> str:
-        if not self.task.done():
-            return "pending"
-        return "cancelled" if self.task.cancelled() else "finished"
-
-    def __await__(self) -> Any:
-        return asyncio.shield(self.task).__await__()
-
-    def cancelled(self) -> bool:
-        return self.task.cancelled()
-
-    async def cancel(self) -> None:
-        self.task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self.task
 
 
 class Worker:
@@ -79,12 +55,12 @@ class Worker:
     def as_current(self) -> Any:
         return nullcontext()
 
-    def map(self, *_: Any, key: list[str], actor: bool, **options: Any) -> list[Future]:
+    def map(self, *_: Any, key: list[str], actor: bool, **options: Any) -> list[FakeFuture]:
         now = asyncio.get_running_loop().time()
         self.submitted += [("actor" if actor else "lease", now) for _ in key]
         started = [asyncio.ensure_future(self._create() if actor else self._grant(one)) for one in key]
         self.tasks += started
-        return [Future(one) for one in started]
+        return [FakeFuture(one) for one in started]
 
     async def _create(self) -> None:
         await asyncio.sleep(self.actor_s)
@@ -103,18 +79,10 @@ async def _nothing(address: str, factor: float) -> None:
 
 @pytest.fixture(autouse=True)
 def _waiting_for_fakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def wait(future: Future) -> None:
+    async def wait(future: FakeFuture) -> None:
         await asyncio.wait([future.task])
 
     monkeypatch.setattr(futures, "wait", wait)
-
-
-def run(work: Any) -> Any:
-    loop = JumpingLoop()
-    try:
-        return loop.run_until_complete(work)
-    finally:
-        loop.close()
 
 
 @pytest.mark.parametrize(
@@ -131,7 +99,7 @@ def test_an_actor_is_created_while_its_lease_is_requested(
         await actor.close()
         return found
 
-    assert run(work()) == (ready_s, True)
+    assert run_virtually(work()) == (ready_s, True)
 
 
 def test_an_actor_whose_lease_is_refused_is_closed() -> None:
@@ -146,7 +114,7 @@ def test_an_actor_whose_lease_is_refused_is_closed() -> None:
         # The actor was there, and its task had ended; that of the lease is cancelled.
         return opened, {task.done() for task in worker.tasks}
 
-    assert run(work()) == (True, {True})
+    assert run_virtually(work()) == (True, {True})
 
 
 def test_an_actor_that_is_closed_while_it_is_made_ready_leaves_no_task() -> None:
@@ -161,7 +129,7 @@ def test_an_actor_that_is_closed_while_it_is_made_ready_leaves_no_task() -> None
             await making
         return {task.cancelled() for task in worker.tasks}
 
-    assert run(work()) == {True}
+    assert run_virtually(work()) == {True}
 
 
 def test_a_worker_whose_dask_supports_no_leases_gets_an_actor_without_one(
@@ -175,7 +143,7 @@ def test_a_worker_whose_dask_supports_no_leases_gets_an_actor_without_one(
         await actor.close()
         return found
 
-    assert run(work()) == (3.0, True)
+    assert run_virtually(work()) == (3.0, True)
     assert "trials run without leases" in caplog.text
 
 
@@ -191,7 +159,7 @@ def test_an_actor_whose_objects_do_not_arrive_leaves_no_task() -> None:
         await actor.close()
         return {task.cancelled() for task in worker.tasks}
 
-    assert run(work()) == {True}
+    assert run_virtually(work()) == {True}
 
 
 def test_a_trial_on_several_workers_acquires_its_leases_in_turn_while_its_actor_is_created() -> None:
@@ -203,7 +171,7 @@ def test_a_trial_on_several_workers_acquires_its_leases_in_turn_while_its_actor_
         await actor.close()
         return found
 
-    assert run(work()) == (4.0, [("lease", 0.0), ("actor", 0.0), ("lease", 2.0)])
+    assert run_virtually(work()) == (4.0, [("lease", 0.0), ("actor", 0.0), ("lease", 2.0)])
 
 
 def test_no_actor_is_created_while_its_lease_waits_for_tasks_of_others() -> None:
@@ -215,4 +183,4 @@ def test_no_actor_is_created_while_its_lease_waits_for_tasks_of_others() -> None
         await actor.close()
         return worker.submitted
 
-    assert run(work()) == [("lease", 0.0), ("actor", 50.0)]
+    assert run_virtually(work()) == [("lease", 0.0), ("actor", 50.0)]

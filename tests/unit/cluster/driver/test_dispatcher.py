@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from wire_kit import JumpingLoop
+from wire_kit import run_virtually
 
 from dasktune.cluster.driver.dispatcher import DispatcherSettings, TrialDispatcher
 from dasktune.cluster.driver.trial_run import Reservation, TrialRun
@@ -107,11 +107,7 @@ def test_the_predicted_end_of_a_run_is_reported_in_time(reuse: bool) -> None:
         await asyncio.sleep(10.0)
         return run
 
-    loop = JumpingLoop()
-    try:
-        run = loop.run_until_complete(work())
-    finally:
-        loop.close()
+    run = run_virtually(work())
     assert told == ([(run, pytest.approx(0.1), pytest.approx(1.95))] if reuse else [])
 
 
@@ -131,11 +127,7 @@ def test_no_end_is_predicted_any_more_after(what: str) -> None:
             dispatcher._callbacks.on_end(SimpleNamespace(runs={}), run, None)  # type: ignore[arg-type]
         await asyncio.sleep(10.0)
 
-    loop = JumpingLoop()
-    try:
-        loop.run_until_complete(work())
-    finally:
-        loop.close()
+    run_virtually(work())
     assert told == []
 
 
@@ -152,11 +144,7 @@ def test_the_prediction_counts_from_the_start_and_not_from_its_message() -> None
         dispatcher._callbacks.on_start(run)
         await asyncio.sleep(10.0)
 
-    loop = JumpingLoop()
-    try:
-        loop.run_until_complete(work())
-    finally:
-        loop.close()
+    run_virtually(work())
     assert told == [pytest.approx(1.45)]
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import dask
 import pytest
-from wire_kit import JumpingLoop
+from wire_kit import FakeFuture, run_virtually
 
 from dasktune.cluster.driver.actor_pool import ActorPool, PoolLimits
 from dasktune.cluster.driver.task_queues import TaskQueues
@@ -43,13 +43,13 @@ class Cluster:
     def as_current(self) -> Any:
         return nullcontext()
 
-    def map(self, *_: Any, key: list[str], **options: Any) -> list[Future]:
+    def map(self, *_: Any, key: list[str], **options: Any) -> list[FakeFuture]:
         of_keys = dask.get_annotations()
         return [self._start(one, **{name: of(one) for name, of in of_keys.items()}) for one in key]
 
-    def _start(self, key: str, workers: list[str], resources: dict[str, float], **_: Any) -> Future:
+    def _start(self, key: str, workers: list[str], resources: dict[str, float], **_: Any) -> FakeFuture:
         task = self._run(self.workers[workers[0]], key, resources.get("CPU", 0))
-        return Future(asyncio.ensure_future(task))
+        return FakeFuture(asyncio.ensure_future(task))
 
     async def _run(self, worker: Worker, key: str, needs: float) -> None:
         """Collect CPUs as tasks end, hold them, and give them to tasks at the end."""
@@ -79,37 +79,6 @@ def _next_end(end: float, task_s: float, now: float) -> float:
     while end <= now:
         end += task_s
     return end
-
-
-class Future:
-    """As much of a Dask future as a lease needs."""
-
-    def __init__(self, task: asyncio.Task[None]) -> None:
-        self.task = task
-
-    @property
-    def status(self) -> str:
-        return "cancelled" if self.task.done() else "pending"
-
-    def __await__(self) -> Any:
-        return asyncio.shield(self.task).__await__()
-
-    def cancelled(self) -> bool:
-        return self.task.cancelled()
-
-    async def cancel(self) -> None:
-        self.task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self.task
-
-
-def run(work: Any) -> Any:
-    """Run a coroutine in virtual time, and return its result."""
-    loop = JumpingLoop()
-    try:
-        return loop.run_until_complete(work)
-    finally:
-        loop.close()
 
 
 class Experiment:
@@ -185,7 +154,7 @@ def test_a_worker_does_not_wait_for_another_one_whose_task_lasts_long() -> None:
         workers = cluster.workers.values()
         return started, [one.idle_s for one in workers], [one.longest_s for one in workers]
 
-    started, idle, longest = run(work())
+    started, idle, longest = run_virtually(work())
     assert started is None
     assert max(longest) <= 480
     # Three quarters of the time are for the tasks.
@@ -201,7 +170,7 @@ def test_a_trial_on_several_workers_starts_beside_tasks_of_minutes(task_s: float
         idle = sum(worker.idle_s for worker in cluster.workers.values())
         return started, idle, experiment.attempts
 
-    started, idle, attempts = run(work())
+    started, idle, attempts = run_virtually(work())
     assert started is not None
     assert idle <= started / 4 + task_s
     assert attempts <= 8
@@ -213,7 +182,7 @@ def test_a_trial_with_more_bundles_than_workers_starts_beside_tasks(number: int,
         cluster = Cluster(a=Worker(1.0, cpus), b=Worker(1.0, cpus))
         return await Experiment(cluster, PlacementGroupFactory([{"CPU": 1}] * number)).start(until=60)
 
-    assert run(work()) is not None
+    assert run_virtually(work()) is not None
 
 
 def test_one_worker_does_not_keep_the_first_of_its_cpus_idle_for_the_last_one() -> None:
@@ -222,7 +191,7 @@ def test_one_worker_does_not_keep_the_first_of_its_cpus_idle_for_the_last_one() 
         started = await Experiment(cluster, PlacementGroupFactory([{"CPU": 4}])).start(until=7200)
         return started, cluster.workers["a"].longest_s
 
-    started, longest = run(work())
+    started, longest = run_virtually(work())
     assert started is None
     assert longest <= 480
 
@@ -233,7 +202,7 @@ def test_a_lease_of_one_cpu_keeps_no_room_idle_and_waits_for_an_hour() -> None:
         started = await Experiment(cluster, PlacementGroupFactory([{"CPU": 1}])).start(until=3600)
         return started, cluster.workers["a"].longest_s
 
-    assert run(work()) == (3000.0, 0.0)
+    assert run_virtually(work()) == (3000.0, 0.0)
 
 
 def test_tasks_that_have_not_ended_do_not_count_as_a_slow_worker(caplog: pytest.LogCaptureFixture) -> None:
@@ -256,5 +225,5 @@ def test_tasks_that_have_not_ended_do_not_count_as_a_slow_worker(caplog: pytest.
         assert asyncio.get_running_loop().time() - begun == 10.0
         await actor.close()
 
-    run(work())
+    run_virtually(work())
     assert "worker a is slow to start a trial" in caplog.text

@@ -8,22 +8,13 @@ from math import inf
 from types import SimpleNamespace
 
 import pytest
-from wire_kit import JumpingLoop
+from wire_kit import run_virtually
 
 from dasktune.cluster.connection import futures
 from dasktune.cluster.driver.actor_handle import ActorCallFailed
 from dasktune.cluster.driver.actor_pool import ActorPool, PoolLimits, WorkerSlow
 from dasktune.cluster.driver.start_pacer import StartAttempt, StartPacer
 from dasktune.placement import PlacedBundle, Placement
-
-
-def run(work):
-    """Run a coroutine in virtual time, and return its result."""
-    loop = JumpingLoop()
-    try:
-        return loop.run_until_complete(work)
-    finally:
-        loop.close()
 
 
 def pacer():
@@ -51,7 +42,7 @@ def test_a_worker_gets_twice_as_long_each_time_and_then_longer_and_longer_pauses
         return seen
 
     pauses = [60.0, 120.0, 240.0, 480.0, 600.0, 600.0]
-    assert run(work()) == [(1.0, 0.0), (2.0, 0.0), (4.0, 0.0), *((8.0, pause) for pause in pauses)]
+    assert run_virtually(work()) == [(1.0, 0.0), (2.0, 0.0), (4.0, 0.0), *((8.0, pause) for pause in pauses)]
 
 
 def test_starts_that_miss_the_longest_deadline_together_cause_one_pause():
@@ -63,7 +54,7 @@ def test_starts_that_miss_the_longest_deadline_together_cause_one_pause():
         left = paced.rest_of_pause("a"), paced.rest_of_pause("b")
         return together, left, await miss(paced)
 
-    assert run(work()) == ([60.0] * 4, (60.0, 0.0), 120.0)
+    assert run_virtually(work()) == ([60.0] * 4, (60.0, 0.0), 120.0)
 
 
 def test_a_worker_that_does_not_grant_resources_gets_a_warning_and_no_pause(caplog):
@@ -74,7 +65,7 @@ def test_a_worker_that_does_not_grant_resources_gets_a_warning_and_no_pause(capl
             answers = [paced.on_missed(attempt, "b", pauses=False) for _ in range(8)]
         return answers, paced.rest_of_pause("b"), paced.factor("b")
 
-    assert run(work()) == ([0.0] * 8, 0.0, 8.0)
+    assert run_virtually(work()) == ([0.0] * 8, 0.0, 8.0)
     assert caplog.text.count("worker b does not grant the resources of a trial") == 1
 
 
@@ -88,7 +79,7 @@ def test_the_first_pause_is_short_again_after_a_start_that_succeeds_or_a_loss(en
         paced.on_missed(StartAttempt(address="a", factor=4.0, begun_at=0.0), "a")
         return await miss(paced)
 
-    assert run(work()) == 60.0
+    assert run_virtually(work()) == 60.0
 
 
 async def forget(paced, address):
@@ -101,7 +92,7 @@ def test_starts_on_one_worker_that_are_late_together_count_once():
         await asyncio.gather(*(miss(paced) for _ in range(10)))
         return paced.factor("a")
 
-    assert run(work()) == 2.0
+    assert run_virtually(work()) == 2.0
 
 
 def test_a_worker_that_is_quick_again_has_its_usual_deadline_and_a_slow_one_keeps_its_own():
@@ -113,7 +104,7 @@ def test_a_worker_that_is_quick_again_has_its_usual_deadline_and_a_slow_one_keep
         await start(paced, seconds=1.0)
         return kept, paced.factor("a")
 
-    assert run(work()) == (2.0, 1.0)
+    assert run_virtually(work()) == (2.0, 1.0)
 
 
 def test_a_lost_worker_is_forgotten():
@@ -125,7 +116,7 @@ def test_a_lost_worker_is_forgotten():
         paced.forget_worker(None)
         return first, [paced.factor(one) for one in "abc"]
 
-    assert run(work()) == ([1.0, 2.0, 2.0], [1.0, 1.0, 1.0])
+    assert run_virtually(work()) == ([1.0, 2.0, 2.0], [1.0, 1.0, 1.0])
 
 
 def test_half_as_many_start_at_a_time_after_all_were_late_at_once(caplog):
@@ -137,7 +128,7 @@ def test_half_as_many_start_at_a_time_after_all_were_late_at_once(caplog):
             limits.append(paced.limit)
         return limits
 
-    limits = run(work())
+    limits = run_virtually(work())
     assert limits[:2] == [inf, 50]
     assert sorted(limits, reverse=True) == limits
     assert limits[-1] == 4
@@ -161,7 +152,7 @@ def test_each_start_that_succeeds_admits_one_more():
         await asyncio.gather(*(one(number) for number in range(40)))
         return paced.limit, most
 
-    limit, most = run(work())
+    limit, most = run_virtually(work())
     assert limit == 44
     assert 4 < most < 40
 
@@ -180,7 +171,7 @@ def test_workers_that_never_answer_hold_up_the_others_for_the_usual_time_only():
         await asyncio.gather(*(start(paced, f"w{number}") for number in range(4)))
         return asyncio.get_running_loop().time() - begun
 
-    assert run(work()) == pytest.approx(17.0)
+    assert run_virtually(work()) == pytest.approx(17.0)
 
 
 def test_a_start_that_is_cancelled_as_its_turn_comes_passes_it_on():
@@ -202,7 +193,7 @@ def test_a_start_that_is_cancelled_as_its_turn_comes_passes_it_on():
         await asyncio.gather(*(start(paced) for _ in range(4)))
         return [type(one) for one in done], asyncio.get_running_loop().time() - begun
 
-    kinds, seconds = run(work())
+    kinds, seconds = run_virtually(work())
     assert kinds.count(asyncio.CancelledError) == 3
     assert seconds == pytest.approx(1.0)
 
@@ -301,7 +292,7 @@ def test_a_hundred_workers_of_a_slow_machine_all_start_in_the_end(seconds):
         await asyncio.gather(*(serve(number) for number in range(100)))
         return retries, asyncio.get_running_loop().time()
 
-    retries, passed = run(work())
+    retries, passed = run_virtually(work())
     assert (retries == 0) == (seconds == 0.01)
     # At most a few times the work itself.
     assert passed < 4 * 100 * seconds + 60
@@ -323,7 +314,7 @@ def test_an_actor_that_is_never_created_is_a_slow_worker_and_no_failure(caplog):
             await asyncio.sleep(raised.value.pause_s)
         return pauses, seconds
 
-    assert run(work()) == ([0, 0, 0, 60, 120], [15, 30, 60, 120, 120])
+    assert run_virtually(work()) == ([0, 0, 0, 60, 120], [15, 30, 60, 120, 120])
     assert caplog.text.count("worker tcp://a answers, but cannot start a trial") == 2
 
 
@@ -345,7 +336,7 @@ def test_starts_that_wait_for_their_turn_leave_a_worker_that_gets_a_pause():
         pauses = await asyncio.gather(*(start() for _ in range(100)))
         return set(pauses), asyncio.get_running_loop().time() - begun
 
-    pauses, seconds = run(work())
+    pauses, seconds = run_virtually(work())
     assert pauses == {60.0}
     assert seconds == pytest.approx(225.0)
 
@@ -363,4 +354,4 @@ def test_an_actor_that_a_worker_refuses_fails_its_start():
             await pool.make_ready(pool.acquire(placement), placement)
         return raised.value.timed_out
 
-    assert run(work()) is False
+    assert run_virtually(work()) is False

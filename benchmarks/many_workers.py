@@ -58,6 +58,13 @@ _SETTINGS = {
     "distributed.worker.memory.terminate": False,
 }
 
+#: What each worker does many times a second would take a whole processor for hundreds of them.
+_WORKER_SETTINGS = {
+    **_SETTINGS,
+    "distributed.admin.tick.interval": "1s",
+    "distributed.worker.profile.enabled": False,
+}
+
 _processes = multiprocessing.get_context("spawn")
 
 
@@ -112,7 +119,7 @@ def _run_scheduler(pipe: Connection, profiles: str) -> None:
 def _run_workers(pipe: Connection, address: str, names: Sequence[str], threads: int, folder: str) -> None:
     from distributed import Worker
 
-    dask.config.set(_SETTINGS)
+    dask.config.set(_WORKER_SETTINGS)
     logging.getLogger("distributed").setLevel(logging.ERROR)
 
     async def serve() -> None:

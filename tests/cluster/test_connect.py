@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -169,6 +170,45 @@ def test_a_cluster_in_this_process_is_reached_by_object_and_by_address() -> None
     for closed in (cluster, client):
         with pytest.raises(ClusterError, match="is closed"):
             connect(closed)
+
+
+def test_a_cluster_in_this_process_is_known_to_run_and_to_be_within_reach(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def ask(*args: Any) -> Any:
+        raise AssertionError(args)
+
+    def shown(given: Any) -> tuple[bool, list[str]]:
+        with connect(given) as connection:
+            return connection.direct, list(connection.client.sync(list_workers, connection.client))
+
+    with LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster:
+        workers = [cluster.workers[0].address]
+        with Client(cluster, set_as_default=False) as client, monkeypatch.context() as patched:
+            patched.setattr(module, "_check_answers", ask)
+            patched.setattr(module, "_reaches_a_worker", ask)
+            assert shown(cluster) == shown(client) == (True, workers)
+        cluster.scale(0)
+        cluster.sync(cluster._correct_state)
+        # A worker that others have started may be out of reach, so it is asked.
+        with Client(cluster, set_as_default=False) as client:
+            client.sync(wait_for_no_worker, client)
+        assert shown(cluster) == (False, [])
+
+
+async def wait_for_no_worker(client: Client) -> None:
+    while await list_workers(client):
+        await asyncio.sleep(0.02)
+
+
+def test_a_cluster_whose_event_loop_hangs_fails_soon_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(module, "_FIRST_ANSWER", 0.1)
+    with LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster:
+        cluster.scheduler.loop.add_callback(released.wait)
+        with pytest.raises(ClusterError, match=r"no Dask scheduler answered at inproc://\S+ within 0.1 s"):
+            connect(cluster)
+        released.set()
 
 
 def test_encryption_comes_from_the_cluster_or_client(security: Security) -> None:

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final
 
+from dasktune.cluster.connection.by_value import pickled_once
 from dasktune.cluster.connection.futures import consume_exception
 
 __all__ = ["BatchedCalls"]
@@ -173,6 +174,7 @@ def _resolve(result: asyncio.Future[Any], outcome: Any) -> None:
         result.set_result(outcome)
 
 
+@pickled_once
 def _dispatcher() -> Callable[..., Any]:
     """Return a function that calls another with a worker's own arguments.
 

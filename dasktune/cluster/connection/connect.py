@@ -7,6 +7,7 @@ any moment, so only the scheduler's address and the security settings are taken 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import json
 import logging
 import multiprocessing
@@ -24,11 +25,12 @@ from types import TracebackType
 from typing import Any, Final
 
 import dask
-from distributed import Client, Security, Status, default_client, get_worker
+from distributed import Client, Nanny, Scheduler, Security, Status, Worker, default_client, get_worker
 from distributed.comm import get_address_host_port
 from distributed.core import rpc
 from distributed.utils import import_term
 
+from dasktune.cluster.connection.by_value import pickled_once
 from dasktune.cluster.connection.local_cluster import StartedLocalCluster
 from dasktune.cluster.connection.main_guard import check_main
 from dasktune.cluster.connection.open_client import open_client
@@ -93,6 +95,17 @@ class _Target:
 
     address: str
     security: Any
+    #: The cluster object, if its scheduler runs in this process.
+    cluster: Any = None
+
+    @property
+    def has_workers_here(self) -> bool:
+        """Whether the cluster has started a worker on this machine, which this process reaches."""
+        started = {} if self.cluster is None else getattr(self.cluster, "workers", {})
+        return any(
+            isinstance(one, Nanny | Worker) and one.status == Status.running
+            for one in tuple(started.values())
+        )
 
 
 class Connection:
@@ -217,8 +230,7 @@ def connect(client: Any = None, *, timeout_s: float = 300.0, n_workers: int | No
         return _open(target, timeout_s)
     cluster = _embedded_cluster(n_workers)
     try:
-        embedded = _Target(address=cluster.scheduler_address, security=cluster.security)
-        return _open(embedded, timeout_s, cluster=cluster)
+        return _open(_of_cluster(cluster), timeout_s, cluster=cluster)
     except BaseException:
         cluster.close(timeout=_CLOSE)
         raise
@@ -274,7 +286,9 @@ def _target(given: Any) -> _Target:
 
 def _of_client(client: Any) -> _Target:
     if client.scheduler is not None:
-        return _Target(address=client.scheduler.address, security=client.security)
+        address = client.scheduler.address
+        cluster = _if_in_this_process(client.cluster, address)
+        return _Target(address=address, security=client.security, cluster=cluster)
     # A closed client has lost the scheduler, but keeps its constructor's argument.
     made_with = client._start_arg
     if client.cluster is not None:
@@ -302,7 +316,18 @@ def _of_cluster(cluster: Any) -> _Target:
         raise ClusterError(
             f"the cluster {cluster!r} has not started. Await it, or start it, before it is used."
         )
-    return _Target(address=address, security=security or _default_security(address))
+    return _Target(
+        address=address,
+        security=security or _default_security(address),
+        cluster=_if_in_this_process(cluster, address),
+    )
+
+
+def _if_in_this_process(cluster: Any, address: str) -> Any:
+    """Return a cluster if the scheduler at an address is its own and runs in this process."""
+    scheduler = getattr(cluster, "scheduler", None)
+    runs_here = isinstance(scheduler, Scheduler) and scheduler.status == Status.running
+    return cluster if runs_here and scheduler.address == address else None
 
 
 def _of_text(text: str) -> _Target:
@@ -346,9 +371,12 @@ def _default_security(address: str) -> Any:
 
 def _open(target: _Target, timeout_s: float, *, cluster: Any = None) -> Connection:
     first_answer = min(_FIRST_ANSWER, timeout_s)
-    # In another thread: the caller's thread may have a running event loop.
-    with ThreadPoolExecutor(1, thread_name_prefix="dasktune-connect") as pool:
-        pool.submit(asyncio.run, _check_answers(target, first_answer)).result()
+    if target.cluster is None or _runs_in_this_thread(target.cluster.scheduler):
+        # In another thread: the caller's thread may have a running event loop.
+        with ThreadPoolExecutor(1, thread_name_prefix="dasktune-connect") as pool:
+            pool.submit(asyncio.run, _check_answers(target, first_answer)).result()
+    else:
+        _check_loop_answers(target, first_answer)
     client = None
     try:
         client = open_client(
@@ -360,7 +388,10 @@ def _open(target: _Target, timeout_s: float, *, cluster: Any = None) -> Connecti
         )
         # The long timeout is for a lost scheduler. A call to a lost worker must not wait so long.
         client.rpc.timeout = first_answer
-        direct = client.sync(_reaches_a_worker, client, callback_timeout=_FIRST_ANSWER)
+        # Each probe of a warm cluster takes some milliseconds, for which the first trials wait.
+        direct = target.has_workers_here or client.sync(
+            _reaches_a_worker, client, callback_timeout=_FIRST_ANSWER
+        )
     except BaseException as exc:
         if client is not None:
             client.close(timeout=_CLOSE)
@@ -368,6 +399,26 @@ def _open(target: _Target, timeout_s: float, *, cluster: Any = None) -> Connecti
             raise ClusterError(_unreachable(target.address, first_answer, exc)) from exc
         raise
     return Connection(client, direct=direct, cluster=cluster)
+
+
+def _runs_in_this_thread(scheduler: Any) -> bool:
+    """Whether a scheduler needs the event loop of this very thread, and so cannot answer now."""
+    try:
+        return asyncio.get_running_loop() is scheduler.loop.asyncio_loop
+    except RuntimeError:
+        return False
+
+
+def _check_loop_answers(target: _Target, timeout: float) -> None:
+    """Check that the event loop of a scheduler in this process runs; its versions are ours."""
+
+    async def answer() -> None: ...
+
+    try:
+        loop = target.cluster.scheduler.loop.asyncio_loop
+        asyncio.run_coroutine_threadsafe(answer(), loop).result(timeout)
+    except (concurrent.futures.TimeoutError, RuntimeError) as exc:
+        raise ClusterError(_unreachable(target.address, timeout, exc)) from exc
 
 
 async def _check_answers(target: _Target, timeout: float) -> None:
@@ -459,6 +510,7 @@ def _check_python(versions: Mapping[str, Any], address: str) -> None:
         )
 
 
+@pickled_once
 def _a_running_worker() -> Callable[..., tuple[str, str] | None]:
     """Return a function that finds a worker on the scheduler; nested, to pickle by value."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
-import cloudpickle
 from distributed import WorkerPlugin
+
+from dasktune.cluster.connection.by_value import dumps_class_once
 
 __all__ = ["PortablePlugin"]
 
@@ -45,7 +46,7 @@ class PortablePlugin(WorkerPlugin):  # type: ignore[misc]
         self.name = plugin.name
         #: Whether Dask skips a worker that has a plugin of this name.
         self.idempotent = getattr(plugin, "idempotent", False)
-        self._blob = cloudpickle.dumps(plugin)
+        self._blob = dumps_class_once(plugin)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return eval, (_UNPICKLE, {"blob": self._blob, "python": sys.version_info[:2]})

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from math import inf
 from typing import Any, Final, TypeVar
 
+from dasktune.cluster.connection.by_value import pickled_once
+
 __all__ = ["Pinger", "ping_workers", "wait_unless_hung"]
 
 logger = logging.getLogger(__name__)
@@ -145,6 +147,7 @@ async def _as_coroutine(work: Awaitable[T]) -> T:
 # Functions that run on the scheduler. They are nested so that they pickle by value.
 
 
+@pickled_once
 def _pinger() -> Callable[..., Any]:
     """Return a function that pings workers from the scheduler."""
 
@@ -174,6 +177,7 @@ def _pinger() -> Callable[..., Any]:
     return ping
 
 
+@pickled_once
 def _address_lister() -> Callable[..., set[str]]:
     """Return a function that lists the workers on the scheduler."""
 

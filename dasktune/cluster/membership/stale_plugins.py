@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from distributed import Client
 
+from dasktune.cluster.connection.by_value import pickled_once
 from dasktune.cluster.membership.ping import wait_unless_hung
 
 __all__ = ["plugin_name", "remove_stale_plugins"]
@@ -36,6 +37,7 @@ def plugin_name(experiment: str, client_id: str) -> str:
     return f"{experiment}@{client_id}"
 
 
+@pickled_once
 def _abandoned() -> Callable[..., list[str]]:
     """Return a function that finds stale plugins on the scheduler; nested, to pickle by value."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
+from dasktune.cluster.connection.by_value import pickled_once
 from dasktune.cluster.resources.declare import GPUS
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME
 from dasktune.placement import WorkerCapacity
@@ -22,13 +23,10 @@ CountAges: TypeAlias = Callable[[Mapping[str, tuple[float, float]]], Mapping[str
 _LEAST: Final = 1e-6
 
 
-def _booked_by_tasks() -> Callable[[Any, float, float], dict[str, float]]:
-    """Return a function that sums what tasks that can be overtaken have booked on a worker.
+def _booked_by_tasks(least: float) -> Callable[[Any, float], dict[str, float]]:
+    """Return a function that sums what tasks that can be overtaken have booked on a worker."""
 
-    It is nested so that it pickles by value.
-    """
-
-    def booked_by_tasks(worker: Any, least: float, priority: float) -> dict[str, float]:
+    def booked_by_tasks(worker: Any, priority: float) -> dict[str, float]:
         # Dask books the resources of a task as soon as it is sent to a worker. If more is booked
         # than the worker has, some tasks wait there. Only then they are summed: there may be many.
         if all(amount <= worker.resources[kind] + least for kind, amount in worker.used_resources.items()):
@@ -46,22 +44,18 @@ def _booked_by_tasks() -> Callable[[Any, float, float], dict[str, float]]:
     return booked_by_tasks
 
 
-def _scheduler_side(
-    own_prefix: str,
-    demand: Mapping[str, Any] | None,
-    *,
-    least: float = _LEAST,
-    gpus: str = GPUS,
-    plugin_name: str = PLUGIN_NAME,
-    booked_by_tasks: Callable[[Any, float, float], dict[str, float]],
+@pickled_once
+def _reader(
+    least: float = _LEAST, gpus: str = GPUS, plugin_name: str = PLUGIN_NAME
 ) -> Callable[..., tuple[dict[str, dict[str, Any]], dict[str, Any] | None]]:
     """Return a function that reads the workers on the scheduler.
 
     It is nested so that it pickles by value: the scheduler may not have dasktune. It returns plain
     values, and measures the age with the clock that stamped the heartbeats.
     """
+    booked_by_tasks = _booked_by_tasks(least)
 
-    def others(worker: Any) -> dict[str, float]:
+    def others(worker: Any, own_prefix: str) -> dict[str, float]:
         # Leave out the driver's own leases. The driver counts them itself, because they change
         # between two readings.
         used = {kind: amount for kind, amount in worker.used_resources.items() if amount}
@@ -72,7 +66,9 @@ def _scheduler_side(
                         used[kind] = used.get(kind, 0.0) - amount
         return {kind: amount for kind, amount in used.items() if amount > least}
 
-    def summary(dask_scheduler: Any = None) -> tuple[dict[str, dict[str, Any]], dict[str, Any] | None]:
+    def read(
+        own_prefix: str, demand: dict[str, Any] | None, dask_scheduler: Any = None
+    ) -> tuple[dict[str, dict[str, Any]], dict[str, Any] | None]:
         from distributed.metrics import time
 
         plugin = None if demand is None else dask_scheduler.plugins.get(plugin_name)
@@ -81,7 +77,7 @@ def _scheduler_side(
         now = time()
         workers = {}
         for worker in dask_scheduler.workers.values():
-            used = others(worker)
+            used = others(worker, own_prefix)
             workers[worker.address] = {
                 "address": worker.address,
                 "host": worker.host,
@@ -89,7 +85,7 @@ def _scheduler_side(
                 "nthreads": worker.nthreads,
                 "resources": dict(worker.resources),
                 "used": used,
-                "overtakable": booked_by_tasks(worker, least, priority),
+                "overtakable": booked_by_tasks(worker, priority),
                 **(plugin.limits(own_prefix, worker, used) if plugin and share else {}),
                 "devices": tuple(worker.extra.get(gpus, {}).get("owned", ())),
                 "status": worker.status.name,
@@ -102,7 +98,7 @@ def _scheduler_side(
             }
         return workers, share
 
-    return summary
+    return read
 
 
 async def list_workers(client: Any) -> dict[str, WorkerCapacity]:
@@ -155,9 +151,7 @@ async def read_cluster(
         The workers by address, and the answer of the plugin that shares the cluster; None if the
         scheduler lacks the plugin or no demand was given.
     """
-    found, share = await client.run_on_scheduler(
-        _scheduler_side(own_prefix, demand, booked_by_tasks=_booked_by_tasks())
-    )
+    found, share = await client.run_on_scheduler(_reader(), own_prefix, demand)
     if count_ages is not None:
         heartbeats = {address: (info["heartbeat"], info["age"]) for address, info in found.items()}
         for address, age in count_ages(heartbeats).items():

@@ -19,6 +19,7 @@ from typing import Any, Final
 import cloudpickle
 from distributed import Client
 
+from dasktune.cluster.connection.by_value import pickled_once
 from dasktune.cluster.sharing import (
     amounts,
     due_shares,
@@ -308,6 +309,7 @@ def undeclared_text(workers: Iterable[WorkerCapacity], others: int) -> str:
     )
 
 
+@pickled_once
 def _noted() -> Callable[..., None]:
     """Return a function that calls the plugin on the scheduler; nested, to pickle by value."""
 

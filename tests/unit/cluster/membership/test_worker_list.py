@@ -43,8 +43,8 @@ class FakeScheduler:
         self.workers = {worker.address: worker}
         self.plugins: dict[str, Any] = {}
 
-    async def run_on_scheduler(self, function: Any) -> Any:
-        return function(dask_scheduler=self)
+    async def run_on_scheduler(self, function: Any, *args: Any) -> Any:
+        return function(*args, dask_scheduler=self)
 
 
 def read(cpus: float, priority: float | None = None, **tasks: float) -> WorkerCapacity:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dasktune.cluster.checks.preflight import (
     CheckResult,
     Checks,
     PreflightReport,
-    check_version,
     check_worker,
 )
 from dasktune.cluster.connection.batched_calls import BatchedCalls
@@ -63,8 +62,11 @@ class Admission:
         What the preflight has found. Its answers count for one check of each worker.
     allowed : None, collection of str, or callable, default=None
         The workers that the user allows. The other workers get no calls.
-    declare : bool, default=False
-        Whether to declare CPUs and GPUs for workers that have not done so.
+
+    Attributes
+    ----------
+    has_declared : bool
+        Whether a worker has declared resources, or was assigned GPUs.
     """
 
     def __init__(
@@ -74,15 +76,13 @@ class Admission:
         report: PreflightReport = _NOTHING_CHECKED,
         *,
         allowed: WorkerFilter = None,
-        declare: bool = False,
     ) -> None:
         self._client = client
-        self._versions = dict(report.versions)
-        self._results = dict(report.passed)
+        self._results = dict(report.results)
         self._calls = BatchedCalls(client, longest_s=checks.combined_s)
         self._checks = checks
         self._allowed = allowed
-        self._declare = declare
+        self.has_declared = False
         #: Whether the user's filter allows a worker, by address. It is called once for each worker.
         self._is_allowed: dict[str, bool] = {}
         self._hosts = set(report.hosts)
@@ -113,7 +113,7 @@ class Admission:
         # A worker that passed but shows no resources: this reading is older than the declaration,
         # or another worker has the address now. It is checked again.
         self._passed.difference_update(
-            address for address, worker in workers.items() if not self._has_declared(worker)
+            address for address, worker in workers.items() if not self._knows_cpus(worker)
         )
         for worker in self._take_unknown(workers):
             task = asyncio.get_running_loop().create_task(self._examine(worker))
@@ -187,22 +187,15 @@ class Admission:
             self._examined.discard(worker.address)
 
     async def _check(self, worker: WorkerCapacity) -> CheckResult:
-        """Check a worker, and let it declare its resources meanwhile."""
-        begun = self._versions.pop(worker.address, None)
-        version = begun or asyncio.ensure_future(check_version(self._calls, worker, self._checks))
-        reason = await version
-        if reason is not None:
-            return CheckResult(reason=reason)
-        # A worker that declares its resources and is refused then gets no trial, like any other
-        # that is refused.
-        declaring = asyncio.ensure_future(self._declare_resources(worker))
-        self._tasks.add(declaring)
-        declaring.add_done_callback(self._tasks.discard)
+        """Check a worker, and assign its GPUs."""
         finding = self._results.pop(worker.address, None) or await check_worker(
-            self._calls, worker, self._checks, whole=worker.host not in self._hosts, version=version
+            self._calls, worker, self._checks, whole=worker.host not in self._hosts
         )
-        reason = finding.reason or await declaring
-        return dataclasses.replace(finding, reason=reason)
+        if isinstance(finding, PreflightError):
+            raise finding
+        if finding.reason is not None:
+            return finding
+        return dataclasses.replace(finding, reason=await self._declare_resources(worker, finding.gpus))
 
     def _note_storage(self, worker: WorkerCapacity, shares: bool) -> None:
         # The address may have belonged to another worker, with access to another storage.
@@ -227,22 +220,24 @@ class Admission:
             LARGEST >> 20,
         )
 
-    async def _declare_resources(self, worker: WorkerCapacity) -> str | None:
+    async def _declare_resources(self, worker: WorkerCapacity, gpus: Sequence[str]) -> str | None:
         """Assign GPUs and declare resources; return the error if the worker did not answer."""
+        self.has_declared = self.has_declared or bool(gpus) or not self._knows_cpus(worker)
         try:
             await declare_resources(
                 self._client,
                 self._calls,
                 worker,
-                declare=self._declare,
+                list(gpus),
+                declare=self._checks.declare,
                 timeout_s=self._checks.timeout_s,
             )
         except Exception as error:  # the worker or the connection may raise anything
             return repr(error)
         return None
 
-    def _has_declared(self, worker: WorkerCapacity) -> bool:
-        return not self._declare or "CPU" in worker.resources
+    def _knows_cpus(self, worker: WorkerCapacity) -> bool:
+        return not self._checks.declare or "CPU" in worker.resources
 
 
 def only_allowed(

@@ -15,20 +15,23 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import count
 from typing import Any, Final
 
 from dasktune.cluster.connection.batched_calls import BatchedCalls
+from dasktune.cluster.connection.by_value import pickled_once
 from dasktune.cluster.connection.daemon_thread import run_in_daemon_thread
 from dasktune.cluster.connection.futures import consume_exception
 from dasktune.cluster.connection.run_on_worker import run_on_worker
 from dasktune.cluster.membership.ping import ping_workers
 from dasktune.cluster.protocol.pickling import missing_module
+from dasktune.cluster.protocol.wire_messages import dumps
 from dasktune.cluster.submitted.shared_storage import may_be_private
-from dasktune.cluster.worker.examination import examine, reply_name
+from dasktune.cluster.worker.examination import Examination
 from dasktune.errors import ClusterError, PreflightError, TuneError
 from dasktune.placement import NOT_ALLOWED, Ledger, WorkerCapacity
 from dasktune.storage.fs.probe import probe
@@ -43,7 +46,6 @@ __all__ = [
     "PreflightReport",
     "check_request",
     "check_storage",
-    "check_version",
     "check_worker",
     "one_per_host",
     "preflight",
@@ -68,13 +70,6 @@ _NEEDED: Final = (
     "fsspec.implementations.local",
 )
 
-#: Returns the worker's version of dasktune, and imports there what trials need, if it is ours.
-#: It is evaluated on a worker, so it uses only the standard library.
-_THEIR_VERSION: Final = (
-    f"(lambda found: (found == {__version__!r} and [__import__(one) for one in {_NEEDED!r}], found)[1])"
-    "(getattr(__import__('dasktune'), '__version__', ''))"
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checks:
@@ -94,6 +89,8 @@ class Checks:
         Seconds that each call to a worker or to the storage may take.
     saves : bool, default=True
         Whether trials save checkpoints there.
+    declare : bool, default=False
+        Whether workers declare CPUs and GPUs that they have not declared.
     """
 
     blob: bytes = field(repr=False)
@@ -101,6 +98,7 @@ class Checks:
     code: str = "auto"
     timeout_s: float = 60.0
     saves: bool = True
+    declare: bool = False
 
     @property
     def combined_s(self) -> float:
@@ -118,10 +116,13 @@ class CheckResult:
         Why the worker did not answer; None if it passed.
     shares : bool, default=True
         Whether it shares the storage with this process.
+    gpus : tuple of str, default=()
+        The GPUs that it sees.
     """
 
     reason: str | None = None
     shares: bool = True
+    gpus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,19 +132,16 @@ class PreflightReport:
     Parameters
     ----------
     hosts : tuple of str, default=()
-        The hosts on which a worker passed.
+        The hosts on which code and storage were checked.
     unchecked : mapping, default={}
         Workers that did not answer, by address, with the reason.
-    versions : mapping, default={}
-        The question for the version of dasktune that each worker was asked, by address.
-    passed : mapping, default={}
-        The result of each worker that passed, by address; one for each host.
+    results : mapping, default={}
+        The result of each other worker, by address, or why it cannot run trials.
     """
 
     hosts: tuple[str, ...] = ()
     unchecked: Mapping[str, str] = field(default_factory=dict)
-    versions: Mapping[str, asyncio.Future[Any]] = field(default_factory=dict, repr=False, compare=False)
-    passed: Mapping[str, CheckResult] = field(default_factory=dict)
+    results: Mapping[str, CheckResult | PreflightError] = field(default_factory=dict)
 
 
 def check_storage(storage: Storage, *, timeout_s: float = 60.0) -> None:
@@ -238,32 +236,31 @@ async def preflight(client: Any, checks: Checks, *, workers: Mapping[str, Worker
     """
     _check_python(worker for worker in workers.values() if worker.status != NOT_ALLOWED)
     silent = await _silent(client, workers.values(), checks)
-    chosen = one_per_host(one for one in workers.values() if one.address not in silent)
-    # All workers are asked at once, so that they import dasktune at the same time.
+    asked = [one for one in workers.values() if one.status == "running" and one.address not in silent]
+    chosen = {worker.address for worker in one_per_host(asked)}
     calls = BatchedCalls(client, longest_s=checks.combined_s)
-    versions = {
-        worker.address: asyncio.ensure_future(check_version(calls, worker, checks))
-        for worker in workers.values()
-        if worker.status == "running" and worker.address not in silent
-    }
-    for version in versions.values():
-        # The worker may leave before its version is needed.
-        version.add_done_callback(consume_exception)
-    gate = asyncio.Semaphore(_AT_ONCE)
-
-    async def outcome(worker: WorkerCapacity) -> CheckResult:
-        async with gate:
-            return await check_worker(client, worker, checks, version=versions[worker.address])
-
-    try:
-        results = await asyncio.gather(*(outcome(worker) for worker in chosen))
-    except BaseException:
-        for version in versions.values():
-            version.cancel()
-        raise
-    found = {worker.address: result for worker, result in zip(chosen, results, strict=True)}
-    unchecked = {address: one.reason for address, one in found.items() if one.reason is not None}
-    if len(unchecked) == len(chosen) and (unchecked := unchecked | silent):
+    async with _Exchange.of(checks) as exchange:
+        # All workers are asked at once, so that they import dasktune at the same time.
+        checking = {
+            worker.address: asyncio.ensure_future(
+                _check(calls, worker, checks, exchange, whole=worker.address in chosen)
+            )
+            for worker in asked
+        }
+        try:
+            # The experiment ends with the first failure of these, whatever the others answer.
+            await asyncio.gather(*(checking[address] for address in chosen))
+            if checking:
+                await asyncio.wait(checking.values())
+        finally:
+            for task in checking.values():
+                task.cancel()
+                # A worker that was not chosen may have failed.
+                task.add_done_callback(consume_exception)
+    results = {address: _outcome(task) for address, task in checking.items()}
+    late = {a: one.reason for a, one in results.items() if isinstance(one, CheckResult) and one.reason}
+    unchecked = late | silent
+    if unchecked and len(late) == len(results):
         address, reason = next(iter(unchecked.items()))
         raise ClusterError(
             f"none of {len(unchecked)} workers answered, {address} for one: {reason}. They may "
@@ -277,22 +274,30 @@ async def preflight(client: Any, checks: Checks, *, workers: Mapping[str, Worker
             len(workers),
             next(iter(silent)),
         )
-    passed = {address: one for address, one in found.items() if one.reason is None}
-    hosts = tuple(worker.host for worker in chosen if worker.address in passed)
-    return PreflightReport(hosts=hosts, unchecked=unchecked | silent, versions=versions, passed=passed)
+    hosts = tuple(workers[address].host for address in chosen if address not in late)
+    return PreflightReport(
+        hosts=hosts,
+        unchecked=unchecked,
+        # Where no worker of the host has checked the code, each other one must check it itself.
+        results={a: one for a, one in results.items() if a not in late and workers[a].host in hosts},
+    )
+
+
+def _outcome(task: asyncio.Task[CheckResult]) -> CheckResult | PreflightError:
+    error = task.exception()
+    if error is None:
+        return task.result()
+    if isinstance(error, PreflightError):
+        return error
+    raise error
 
 
 async def check_worker(
-    client: Any,
-    worker: WorkerCapacity,
-    checks: Checks,
-    *,
-    whole: bool = True,
-    version: asyncio.Future[Any] | None = None,
+    client: Any, worker: WorkerCapacity, checks: Checks, *, whole: bool = True
 ) -> CheckResult:
     """Check one worker, such as one that joins while the experiment runs.
 
-    Await it on the client's loop.
+    Await it on the client's loop. The worker also declares its CPUs, if it sees no GPU.
 
     Parameters
     ----------
@@ -305,8 +310,6 @@ async def check_worker(
     whole : bool, default=True
         Whether to check code and remote storage, too; False if another worker of the host has
         passed. A local path is always checked, as two workers of a host may run in containers.
-    version : asyncio.Future, optional
-        Its :func:`check_version`, if that has begun already.
 
     Returns
     -------
@@ -318,20 +321,65 @@ async def check_worker(
     PreflightError
         If the worker cannot run the experiment's trials.
     """
-    reason = await (check_version(client, worker, checks) if version is None else version)
-    if reason is not None or not (whole or may_be_private(checks.storage)):
-        return CheckResult(reason=reason)
-    name = scratch_name("preflight")
-    await _use_storage_here(checks, checks.storage.write_bytes, name, name.encode())
-    try:
-        return await _check_code_and_storage(
-            client, worker, checks if whole else replace(checks, blob=b""), name
-        )
-    finally:
-        # An error of this clean-up is ignored: a storage that fails has failed above, with a better
-        # message.
-        with contextlib.suppress(PreflightError):
-            await _use_storage_here(checks, _remove_files, checks.storage, name)
+    async with _Exchange.of(checks, writes=_checks_storage(checks, whole)) as exchange:
+        return await _check(client, worker, checks, exchange, whole=whole)
+
+
+def _checks_storage(checks: Checks, whole: bool) -> bool:
+    return whole or may_be_private(checks.storage)
+
+
+class _Exchange:
+    """A file of the driver in the storage, of which each worker writes a copy."""
+
+    def __init__(self, checks: Checks) -> None:
+        self.token = scratch_name("preflight")
+        examination = dumps(Examination(storage=checks.storage, token=self.token))
+        #: What all workers get. It is one object, so that a combined call has it once.
+        self.common = __version__, _NEEDED, examination
+        self._checks = checks
+        self._replies: set[str] = set()
+        self._numbers = count()
+        self._gate = asyncio.Semaphore(_AT_ONCE)
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def of(cls, checks: Checks, *, writes: bool = True) -> AsyncIterator[_Exchange]:
+        """Write the file, and delete it and all copies in the end; nothing if `writes` is false."""
+        exchange = cls(checks)
+        if not writes:
+            yield exchange
+            return
+        await _use_storage_here(checks, checks.storage.write_bytes, exchange.token, exchange.token.encode())
+        try:
+            yield exchange
+        finally:
+            # An error of this clean-up is ignored: a storage that fails has failed above, with a
+            # better message.
+            with contextlib.suppress(PreflightError):
+                await _use_storage_here(checks, exchange._remove_files)
+
+    def new_reply(self) -> str:
+        """Return the name of another copy."""
+        reply = f"{self.token}-reply{next(self._numbers)}"
+        self._replies.add(reply)
+        return reply
+
+    async def fault_of(self, reply: str) -> str:
+        """Return what is wrong with a copy; empty if nothing is wrong."""
+        async with self._gate:
+            answer = await _use_storage_here(self._checks, self._read, reply)
+        return "" if answer == self.token.encode() else "a file that was written there is not visible here"
+
+    def _read(self, reply: str) -> bytes:
+        try:
+            return self._checks.storage.read_bytes(reply)
+        except FileNotFoundError:
+            return b""
+
+    def _remove_files(self) -> None:
+        for name in (self.token, *self._replies):
+            self._checks.storage.remove(name)
 
 
 async def _silent(client: Any, workers: Iterable[WorkerCapacity], checks: Checks) -> dict[str, str]:
@@ -371,85 +419,73 @@ def _check_python(workers: Iterable[WorkerCapacity]) -> None:
     )
 
 
-async def check_version(client: Any, worker: WorkerCapacity, checks: Checks) -> str | None:
-    """Check the versions of Python and dasktune of a worker, and import there what trials need.
-
-    Await it on the client's loop.
-
-    Parameters
-    ----------
-    client : distributed.Client or BatchedCalls
-        A connected client, or the object that combines its calls for several workers.
-    worker : WorkerCapacity
-        The worker as the scheduler knows it.
-    checks : Checks
-        The checks.
-
-    Returns
-    -------
-    str or None
-        Why the worker did not answer; None if it has our versions.
-
-    Raises
-    ------
-    PreflightError
-        If it has another version, or lacks dasktune.
-    """
+async def _check(
+    client: Any, worker: WorkerCapacity, checks: Checks, exchange: _Exchange, *, whole: bool
+) -> CheckResult:
+    """Check one worker, by one call."""
     _check_python([worker])
-    # `eval` is a builtin, which a worker without dasktune can unpickle.
-    theirs = await run_on_worker(client, worker, checks.timeout_s, eval, _THEIR_VERSION)
+    reply = exchange.new_reply() if _checks_storage(checks, whole) else ""
+    known = list(worker.resources) if checks.declare else None
+    own = (checks.blob if whole else b""), reply, known
+    # Calls of one function are combined. User code, which may take long, does not delay the others.
+    ask = _first_of_host() if whole else _further()
+    found = await run_on_worker(client, worker, checks.timeout_s, ask, exchange.common, own)
+    reason = _judge_version(worker, found)
+    if reason is not None:
+        return CheckResult(reason=reason)
+    _judge_code(worker, found, checks)
+    trouble = found.get("storage") or (await exchange.fault_of(reply) if reply else "")
+    gpus = tuple(found["gpus"])
+    if not trouble:
+        return CheckResult(gpus=gpus)
+    if may_be_private(checks.storage):
+        logger.info("%s does not share %s: %s", worker.address, checks.storage, trouble)
+        return CheckResult(shares=False, gpus=gpus)
+    raise PreflightError(
+        f"storage_path must be readable and writable on every worker, got {checks.storage} with "
+        f"{trouble} on {worker.address} ({worker.host}). Check credentials, permissions, the "
+        "packages for this protocol there, and whether the URL leads to the same place."
+    )
+
+
+def _judge_version(worker: WorkerCapacity, found: Any) -> str | None:
+    """Return why a worker has not answered; None if it has answered and has our version."""
     ours = __version__
     cure = f"Install dasktune {ours} there, from the same checkout or wheel as here."
-    if isinstance(theirs, ImportError):
+    if isinstance(found, ImportError):
         raise PreflightError(
-            f"dasktune must be importable on the workers, got {type(theirs).__name__}: {theirs} on "
+            f"dasktune must be importable on the workers, got {type(found).__name__}: {found} on "
             f"{worker.address} ({worker.host}). {cure}"
         )
-    if isinstance(theirs, Exception):
-        return repr(theirs)
-    if theirs != ours:
+    if isinstance(found, Exception):
+        return repr(found)
+    if isinstance(found, str):
         raise PreflightError(
-            f"the workers' dasktune must be {ours} as in this process, got {theirs} on "
+            f"the workers' dasktune must be {ours} as in this process, got {found} on "
             f"{worker.address} ({worker.host}). {cure}"
         )
     return None
 
 
-async def _check_code_and_storage(
-    client: Any, worker: WorkerCapacity, checks: Checks, name: str
-) -> CheckResult:
-    """Make the worker unpickle the blob, read the driver's file `name`, and write a copy of it."""
-    storage = checks.storage
-    found = await run_on_worker(client, worker, checks.timeout_s, examine, checks.blob, storage, name)
-    if isinstance(found, Exception):
-        return CheckResult(reason=repr(found))
-    _judge_code(worker, found, checks)
-    trouble = found.get("storage") or await _unanswered(checks, name)
-    if may_be_private(storage):
-        if trouble:
-            logger.info("%s does not share %s: %s", worker.address, storage, trouble)
-        return CheckResult(shares=not trouble)
-    if trouble:
-        raise PreflightError(
-            f"storage_path must be readable and writable on every worker, got {storage} with "
-            f"{trouble} on {worker.address} ({worker.host}). Check credentials, permissions, the "
-            "packages for this protocol there, and whether the URL leads to the same place."
-        )
-    return CheckResult()
+def _asker() -> Callable[..., Any]:
+    """Return a function for a worker, which may lack dasktune; nested, to pickle by value."""
+
+    async def ask(common: tuple[str, tuple[str, ...], bytes], own: tuple[Any, ...], dask_worker: Any) -> Any:
+        import importlib
+        import pickle
+
+        ours, needed, examination = common
+        theirs = getattr(importlib.import_module("dasktune"), "__version__", "")
+        if theirs != ours:
+            return theirs
+        for module in needed:
+            importlib.import_module(module)
+        return await pickle.loads(examination).run(*own, dask_worker)
+
+    return ask
 
 
-async def _unanswered(checks: Checks, name: str) -> str:
-    """Return what is wrong with the worker's copy of the file; empty if nothing is wrong."""
-    try:
-        answer = await _use_storage_here(checks, checks.storage.read_bytes, reply_name(name))
-    except FileNotFoundError:
-        answer = b""
-    return "" if answer == name.encode() else "a file that was written there is not visible here"
-
-
-def _remove_files(storage: Storage, name: str) -> None:
-    storage.remove(name)
-    storage.remove(reply_name(name))
+_first_of_host, _further = pickled_once(_asker), pickled_once(_asker)
 
 
 def _judge_code(worker: WorkerCapacity, found: Mapping[str, Any], checks: Checks) -> None:

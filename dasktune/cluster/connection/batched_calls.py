@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from dasktune.cluster.connection.by_value import pickled_once
@@ -20,6 +20,9 @@ __all__ = ["BatchedCalls"]
 #: Most seconds for which a call waits for the last call of the same function. The first is made at
 #: once, and those that come until it has been answered are combined.
 _INTERVAL: Final = 0.03
+
+#: Most workers of a combined call.
+_MOST: Final = 256
 
 #: Seconds for which a combined call waits for its slowest worker. After that, each of its calls is
 #: made by itself: a worker that hangs delays the others by no more than this.
@@ -130,13 +133,8 @@ class BatchedCalls:
         for address, args, _ in calls:
             arguments.setdefault(address, args)
         if len(arguments) > 1:
-            combined = self._client.run(
-                _dispatcher(), function, arguments, workers=list(arguments), on_error="return"
-            )
-            try:
-                answers = await asyncio.wait_for(combined, self._longest_s)
-            except Exception:  # too late, or the connection failed; each call finds out by itself
-                answers = {}
+            found = await asyncio.gather(*(self._run_combined(function, some) for some in _parts(arguments)))
+            answers = {address: answer for some in found for address, answer in some.items()}
         alone = []
         for address, args, result in calls:
             if address in answers and arguments[address] is args:
@@ -144,6 +142,16 @@ class BatchedCalls:
             else:
                 alone.append(self._run_alone(function, address, args, result))
         await asyncio.gather(*alone)
+
+    async def _run_combined(self, function: Any, arguments: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
+        combined = self._client.run(
+            _dispatcher(), function, arguments, workers=list(arguments), on_error="return"
+        )
+        try:
+            answers: dict[str, Any] = await asyncio.wait_for(combined, self._longest_s)
+            return answers
+        except Exception:  # too late, or the connection failed; each call finds out by itself
+            return {}
 
     async def _run_alone(
         self, function: Any, address: str, args: tuple[Any, ...], result: asyncio.Future[Any]
@@ -163,6 +171,13 @@ class BatchedCalls:
             outcome = error
         for _, result in calls:
             _resolve(result, outcome)
+
+
+def _parts(arguments: dict[str, tuple[Any, ...]]) -> Iterator[dict[str, tuple[Any, ...]]]:
+    """Split the arguments for many workers, because each of them gets those of its whole part."""
+    addresses = list(arguments)
+    for first in range(0, len(addresses), _MOST):
+        yield {address: arguments[address] for address in addresses[first : first + _MOST]}
 
 
 def _resolve(result: asyncio.Future[Any], outcome: Any) -> None:

@@ -327,7 +327,7 @@ def _if_in_this_process(cluster: Any, address: str) -> Any:
     """Return a cluster if the scheduler at an address is its own and runs in this process."""
     scheduler = getattr(cluster, "scheduler", None)
     runs_here = isinstance(scheduler, Scheduler) and scheduler.status == Status.running
-    return cluster if runs_here and scheduler.address == address else None
+    return cluster if scheduler is not None and runs_here and scheduler.address == address else None
 
 
 def _of_text(text: str) -> _Target:

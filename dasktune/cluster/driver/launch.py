@@ -237,6 +237,7 @@ def _admission(connection: Connection, payload: Payload, launch: Launch, growth:
         # A worker that is silent for longer would be marked lost anyway.
         timeout_s=min(60.0, max(10.0, 2 * config.heartbeat_timeout)),
         saves=launch.saves,
+        declare=config.declare_resources,
     )
     client = connection.client
     work = _check(client, checks, launch, growth)
@@ -279,17 +280,17 @@ async def _check(client: Any, checks: Checks, launch: Launch, growth: Growth) ->
     may_wait = bool(config.queue_trials)
     workers = only_allowed(await list_workers(client), config.workers, may_wait=may_wait)
     report = await preflight(client, checks, workers=workers)
-    admission = Admission(client, checks, report, allowed=config.workers, declare=config.declare_resources)
+    admission = Admission(client, checks, report, allowed=config.workers)
     # Workers that did not answer are examined later, like workers that join later.
     await admission.examine({a: one for a, one in workers.items() if a not in report.unchecked})
     ledger = Ledger(heartbeat_timeout=config.heartbeat_timeout)
-    # Read again: the examination assigned the GPUs.
-    again = await list_workers(client)
-    ledger.update(only_allowed(again, config.workers, may_wait=may_wait))
+    if admission.has_declared:
+        workers = only_allowed(await list_workers(client), config.workers, may_wait=may_wait)
+    ledger.update(workers)
     resources = launch.resources or PlacementGroupFactory([{}])
     may_queue = config.queue_trials
     if may_queue is None:
-        may_queue = growth.may_wait(resources, empty=not again)
+        may_queue = growth.may_wait(resources, empty=not workers)
     if not may_queue and not report.unchecked:
         check_request(ledger, resources, launch.advice)
     return admission

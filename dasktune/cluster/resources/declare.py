@@ -27,7 +27,7 @@ from dasktune.cluster.connection.batched_calls import BatchedCalls
 from dasktune.placement import WorkerCapacity, devices
 from dasktune.placement.devices import assign_devices, parse_visible_devices
 
-__all__ = ["GPUS", "declare_resources", "parse_listing", "visible_devices"]
+__all__ = ["GPUS", "declare_resources", "list_gpus", "parse_listing", "visible_devices"]
 
 #: The key of a worker's visible and assigned GPUs in the scheduler's record of the worker.
 GPUS: Final = "dasktune-gpus"
@@ -37,11 +37,18 @@ _LISTING_DEADLINE: Final = 30.0
 
 
 async def declare_resources(
-    client: Any, calls: BatchedCalls, worker: WorkerCapacity, *, declare: bool, timeout_s: float
+    client: Any,
+    calls: BatchedCalls,
+    worker: WorkerCapacity,
+    visible: list[str],
+    *,
+    declare: bool,
+    timeout_s: float,
 ) -> None:
     """Assign GPUs to a worker, and declare its resources if it has not done so itself.
 
-    Await it on the client's loop. Repeating it, from any client, changes nothing.
+    Await it on the client's loop, after :func:`list_gpus` has run on the worker. Repeating it, from
+    any client, changes nothing.
 
     Parameters
     ----------
@@ -51,6 +58,8 @@ async def declare_resources(
         Makes the calls of that client that are the same for many workers.
     worker : WorkerCapacity
         The worker, which can import dasktune.
+    visible : list of str
+        What `list_gpus` has returned there.
     declare : bool
         Whether to declare CPUs and GPUs to Dask.
     timeout_s : float
@@ -61,12 +70,7 @@ async def declare_resources(
     Exception
         Any exception of the worker or the connection.
     """
-
-    async def ask(function: Callable[..., Any], *args: Any) -> Any:
-        return await asyncio.wait_for(calls.run_on_worker(worker.address, function, *args), timeout_s)
-
     known = list(worker.resources)
-    visible = await ask(_list_gpus, known if declare else None)
     gpus: list[str] = []
     if visible:
         # By value, because the scheduler may not have dasktune.
@@ -74,7 +78,8 @@ async def declare_resources(
         deal = client.run_on_scheduler(_assign_gpus(), worker.address, visible)
         gpus = await asyncio.wait_for(deal, timeout_s)
         if declare:
-            await ask(_declare, known, len(gpus))
+            work = calls.run_on_worker(worker.address, _declare, known, len(gpus))
+            await asyncio.wait_for(work, timeout_s)
     if declare and not {"CPU", *(["GPU"] if gpus else [])} <= set(known):
         await asyncio.wait_for(calls.tell_scheduler(_RECOUNT, worker.address), timeout_s)
 
@@ -82,8 +87,17 @@ async def declare_resources(
 # Functions that run on the worker
 
 
-async def _list_gpus(known: list[str] | None, dask_worker: Any) -> list[str]:
-    """Return the GPUs that are visible to a worker. If there are none, declare the CPUs at once."""
+async def list_gpus(known: list[str] | None, dask_worker: Any) -> list[str]:
+    """Return the GPUs that are visible to a worker. If there are none, declare the CPUs at once.
+
+    Parameters
+    ----------
+    known : list of str, optional
+        The resources that the worker has declared, as far as the driver knows; None to declare
+        nothing.
+    dask_worker : distributed.Worker
+        The worker.
+    """
     found = await asyncio.to_thread(visible_devices)
     if known is not None and not found:
         await _declare(known, 0, dask_worker)

@@ -6,55 +6,72 @@ need anyway: until the imports are done, the first experiment of a cluster waits
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 from dasktune.cluster.connection.daemon_thread import run_in_daemon_thread
+from dasktune.cluster.resources.declare import list_gpus
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.data.shared_objects import loads_with
 
-__all__ = ["examine", "reply_name"]
+__all__ = ["Examination"]
 
 
-def reply_name(name: str) -> str:
-    """Return the name of the copy that a worker writes of the driver's file `name`."""
-    return f"{name}-reply"
-
-
-async def examine(blob: bytes, storage: Storage, name: str) -> dict[str, Any]:
-    """Check user code and the storage on this worker, in a thread.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """Checks user code and the storage on a worker, and declares the worker's CPUs.
 
     Parameters
     ----------
-    blob : bytes
-        The pickled trainable, which must unpickle; empty to check the storage alone.
     storage : Storage
-        The storage, which must have the driver's file `name` and take a copy of it.
-    name : str
-        The name of that file.
-
-    Returns
-    -------
-    dict
-        The errors as text, because an exception may not unpickle: ``missing`` has the name of a
-        module, ``code`` an error of user code, ``storage`` an error of the storage.
+        The storage.
+    token : str
+        The name of the driver's file there.
     """
-    found: dict[str, Any] = await run_in_daemon_thread(_examination, blob, storage, name)
-    return found
 
+    storage: Storage
+    token: str
 
-def _examination(blob: bytes, storage: Storage, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    try:
-        if blob:
-            # The large objects are not on the worker yet, so None replaces them.
-            loads_with(blob, lambda name: None)
-    except ModuleNotFoundError as exc:
-        found["missing"] = exc.name or str(exc)
-    except BaseException as exc:  # importing user code may do anything, sys.exit() included
-        found["code"] = f"{type(exc).__name__}: {exc}"
-    try:
-        token = storage.read_bytes(name)
-        storage.write_bytes(reply_name(name), token)
-    except Exception as exc:
-        found["storage"] = f"{type(exc).__name__}: {exc}"
-    return found
+    async def run(self, blob: bytes, reply: str, known: list[str] | None, dask_worker: Any) -> dict[str, Any]:
+        """Run on a worker's event loop.
+
+        Parameters
+        ----------
+        blob : bytes
+            The pickled trainable, which must unpickle; empty for none.
+        reply : str
+            The name of the copy that the worker writes of the driver's file; empty if the storage
+            is not checked.
+        known : list of str, optional
+            The resources that the worker has declared; None to declare nothing.
+        dask_worker : distributed.Worker
+            The worker.
+
+        Returns
+        -------
+        dict
+            ``gpus`` has the GPUs that are visible. The others are errors as text, because an
+            exception may not unpickle: ``missing`` has the name of a module, ``code`` an error of
+            user code, ``storage`` an error of the storage.
+        """
+        checking = run_in_daemon_thread(self._check, blob, reply)
+        gpus, found = await asyncio.gather(list_gpus(known, dask_worker), checking)
+        return {"gpus": gpus, **found}
+
+    def _check(self, blob: bytes, reply: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        try:
+            if blob:
+                # The large objects are not on the worker yet, so None replaces them.
+                loads_with(blob, lambda name: None)
+        except ModuleNotFoundError as exc:
+            found["missing"] = exc.name or str(exc)
+        except BaseException as exc:  # importing user code may do anything, sys.exit() included
+            found["code"] = f"{type(exc).__name__}: {exc}"
+        try:
+            if reply:
+                self.storage.write_bytes(reply, self.storage.read_bytes(self.token))
+        except Exception as exc:
+            found["storage"] = f"{type(exc).__name__}: {exc}"
+        return found

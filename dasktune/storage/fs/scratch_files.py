@@ -23,7 +23,7 @@ __all__ = ["STALE", "remove_stale_files", "scratch_name"]
 STALE: Final = 3600.0
 #: Kind, time of the first write in seconds since the epoch, and a random part. Files of an older
 #: dasktune have no time.
-_NAME: Final = re.compile(r"\.(?:preflight|probe|submitted)-(?:([0-9]{1,12})-)?[0-9a-f]{32}(?:-reply)?")
+_NAME: Final = re.compile(r"\.(?:preflight|probe|submitted)-(?:([0-9]{1,12})-)?[0-9a-f]{32}(?:-reply[0-9]*)?")
 #: Directories in which a process that was killed may have left a file that it was writing.
 _WRITTEN: Final = ("", "driver", "journal", "snapshots")
 

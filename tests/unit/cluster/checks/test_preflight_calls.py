@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
+import dataclasses
 import pickle
-from inspect import isawaitable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +13,7 @@ import pytest
 
 from dasktune.cluster.checks import preflight as module
 from dasktune.cluster.checks.admission import Admission
-from dasktune.cluster.checks.preflight import CheckResult, Checks, preflight
-from dasktune.cluster.worker.examination import examine
+from dasktune.cluster.checks.preflight import Checks, preflight
 from dasktune.errors import PreflightError
 from dasktune.placement import WorkerCapacity
 from dasktune.storage.fs.storage import Storage
@@ -28,24 +26,33 @@ class Client:
     """Runs functions for the workers in this process."""
 
     def __init__(self, version: str = __version__) -> None:
-        #: The workers of each question for the version.
+        #: The workers of each question.
         self.asked: list[list[str]] = []
-        #: The workers that have examined code and storage.
-        self.examined: list[str] = []
+        #: The workers that have checked user code, and those that have checked the storage.
+        self.ran_code: list[str] = []
+        self.used_storage: list[str] = []
         self._version = version
 
     async def run(self, function: Any, *args: Any, workers: list[str], on_error: str) -> dict[str, Any]:
-        if function is eval or args[0] is eval:
-            self.asked.append(workers)
-            return dict.fromkeys(workers, self._version)
-        assert examine in (function, args[0])
-        self.examined += workers
-        answers = {}
-        for address in workers:
-            worker = {"dask_worker": SimpleNamespace(contact_address=address)} if len(workers) > 1 else {}
-            answer = function(*args, **worker)
-            answers[address] = await answer if isawaitable(answer) else answer
-        return answers
+        self.asked.append(workers)
+        arguments = dict.fromkeys(workers, args) if len(workers) == 1 else args[1]
+        return {address: await self.answer(address, *arguments[address]) for address in workers}
+
+    async def answer(self, address: str, common: Any, own: Any) -> Any:
+        """Answer for one worker."""
+        ours, _, examination = common
+        if ours != self._version:
+            return self._version
+        blob, reply, known = own
+        self.ran_code += [address] if blob else []
+        self.used_storage += [address] if reply else []
+        state = SimpleNamespace(nthreads=1, total_resources=dict.fromkeys(known or (), 1))
+        worker = SimpleNamespace(state=state, set_resources=declared)
+        return await pickle.loads(examination).run(blob, reply, known, worker)
+
+
+async def declared(**resources: float) -> None:
+    """Take a worker's resources, as Dask's workers do."""
 
 
 @pytest.fixture(autouse=True)
@@ -56,14 +63,6 @@ def _all_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ping_workers", ping_workers)
 
 
-@pytest.fixture(autouse=True)
-def _nothing_to_declare(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def declare_resources(*args: Any, **options: Any) -> None:
-        pass
-
-    monkeypatch.setattr("dasktune.cluster.checks.admission.declare_resources", declare_resources)
-
-
 def workers() -> dict[str, WorkerCapacity]:
     return {address: WorkerCapacity(address=address, host="10.0.0.1") for address in ADDRESSES}
 
@@ -72,7 +71,7 @@ def checks(tmp_path: Path) -> Checks:
     return Checks(blob=pickle.dumps({"trainable": len}), storage=Storage(str(tmp_path)))
 
 
-def test_all_workers_import_dasktune_at_the_same_time_and_once(tmp_path: Path) -> None:
+def test_all_workers_are_asked_at_the_same_time_and_once(tmp_path: Path) -> None:
     async def work() -> set[str]:
         report = await preflight(client, checks(tmp_path), workers=workers())
         admission = Admission(client, checks(tmp_path), report)
@@ -81,60 +80,77 @@ def test_all_workers_import_dasktune_at_the_same_time_and_once(tmp_path: Path) -
 
     client: Any = Client()
     assert asyncio.run(work()) == {"running"}
-    assert client.asked == [ADDRESSES]
+    # User code may take long to import, so only one worker of the host imports it, asked by itself.
+    assert client.asked == [ADDRESSES[:1], ADDRESSES[1:]]
+    assert client.ran_code == ADDRESSES[:1]
+    assert client.used_storage == ADDRESSES
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_each_worker_examines_code_and_storage_once(tmp_path: Path) -> None:
-    async def work() -> None:
+def test_workers_of_a_host_whose_code_nobody_has_checked_check_it_themselves(tmp_path: Path) -> None:
+    class Late(Client):
+        async def answer(self, address: str, common: Any, own: Any) -> Any:
+            return (
+                OSError("no answer")
+                if address == ADDRESSES[0]
+                else await super().answer(address, common, own)
+            )
+
+    async def work() -> dict[str, str]:
         report = await preflight(client, checks(tmp_path), workers=workers())
-        assert client.examined == ADDRESSES[:1]
-        await Admission(client, checks(tmp_path), report).examine(workers())
+        assert (report.hosts, set(report.unchecked), report.results) == ((), {ADDRESSES[0]}, {})
+        assert client.ran_code == []
+        admission = Admission(client, checks(tmp_path), report)
+        await admission.examine({address: workers()[address] for address in ADDRESSES[1:]})
+        return {address: worker.status for address, worker in admission(workers()).items()}
 
-    client: Any = Client()
-    asyncio.run(work())
-    assert sorted(client.examined) == ADDRESSES
-
-
-def test_workers_declare_their_resources_while_they_are_examined(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    declared = asyncio.Event()
-
-    async def declare_resources(*args: Any, **options: Any) -> None:
-        declared.set()
-
-    async def check_worker(*args: Any, **options: Any) -> CheckResult:
-        await declared.wait()
-        return CheckResult(shares=False)
-
-    monkeypatch.setattr("dasktune.cluster.checks.admission.declare_resources", declare_resources)
-    monkeypatch.setattr("dasktune.cluster.checks.admission.check_worker", check_worker)
-
-    async def work() -> set[bool]:
-        admission = Admission(Client(), checks(tmp_path))
-        await asyncio.wait_for(admission.examine(workers()), 60)
-        return {worker.shares_storage for worker in admission(workers()).values()}
-
-    assert asyncio.run(work()) == {False}
+    client: Any = Late()
+    assert asyncio.run(work()) == dict(zip(ADDRESSES, ("unchecked", "running", "running"), strict=True))
+    assert client.ran_code == ADDRESSES[1:]
 
 
-def test_a_worker_that_left_before_its_version_was_needed_leaves_no_message(
+def test_a_worker_that_fails_alone_is_refused_without_a_second_question(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Mixed(Client):
-        async def run(self, function: Any, *args: Any, **options: Any) -> dict[str, Any]:
-            answers = await super().run(function, *args, **options)
-            return {
-                a: "0.0.1" if answer == __version__ and a != ADDRESSES[0] else answer
-                for a, answer in answers.items()
-            }
+    class Old(Client):
+        async def answer(self, address: str, common: Any, own: Any) -> Any:
+            return "0.0.1" if address == ADDRESSES[2] else await super().answer(address, common, own)
 
-    client: Any = Mixed()
-    report = asyncio.run(preflight(client, checks(tmp_path), workers=workers()))
-    assert list(report.passed) == ADDRESSES[:1]
-    del report
-    gc.collect()
-    assert caplog.text == ""
+    async def work() -> dict[str, str]:
+        report = await preflight(client, checks(tmp_path), workers=workers())
+        admission = Admission(client, checks(tmp_path), report)
+        await admission.examine(workers())
+        return {address: worker.status for address, worker in admission(workers()).items()}
+
+    client: Any = Old()
+    assert asyncio.run(work()) == dict(zip(ADDRESSES, ("running", "running", "refused"), strict=True))
+    assert len(client.asked) == 2
+    assert f"the worker {ADDRESSES[2]} gets no trials: the workers' dasktune must be" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("declares", "gpus", "has_declared"),
+    [(False, [], False), (True, [], True), (False, ["0"], True)],
+)
+def test_workers_are_read_again_only_if_one_has_declared_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, declares: bool, gpus: list[str], has_declared: bool
+) -> None:
+    async def list_gpus(known: Any, worker: Any) -> list[str]:
+        return gpus
+
+    async def declare_resources(*args: Any, **options: Any) -> None:
+        pass
+
+    monkeypatch.setattr("dasktune.cluster.worker.examination.list_gpus", list_gpus)
+    monkeypatch.setattr("dasktune.cluster.checks.admission.declare_resources", declare_resources)
+
+    async def work() -> bool:
+        admission = Admission(client, dataclasses.replace(checks(tmp_path), declare=declares))
+        await admission.examine(workers())
+        return admission.has_declared
+
+    client: Any = Client()
+    assert asyncio.run(work()) is has_declared
 
 
 def test_a_worker_that_is_checked_again_is_asked_again(tmp_path: Path) -> None:
@@ -148,7 +164,7 @@ def test_a_worker_that_is_checked_again_is_asked_again(tmp_path: Path) -> None:
 
     client: Any = Client()
     asyncio.run(work())
-    assert list(map(sorted, client.asked)) == [ADDRESSES, ADDRESSES]
+    assert sorted(address for asked in client.asked for address in asked) == sorted(ADDRESSES * 2)
 
 
 def test_another_version_of_dasktune_is_refused(tmp_path: Path) -> None:

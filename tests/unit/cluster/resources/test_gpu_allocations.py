@@ -12,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dasktune.cluster.connection.batched_calls import BatchedCalls
-from dasktune.cluster.resources.declare import GPUS, declare_resources, parse_listing, visible_devices
+from dasktune.cluster.resources.declare import (
+    GPUS,
+    declare_resources,
+    list_gpus,
+    parse_listing,
+    visible_devices,
+)
 from dasktune.cluster.resources.gpu_allocations import allocate_gpus, free_gpus
 from dasktune.placement import Claim, WorkerCapacity
 from dasktune.storage.fs.retry import RetrySchedule
@@ -134,7 +140,9 @@ class FakeClient:
             return {workers[0]: error}
 
     async def declare(self, worker: WorkerCapacity, *, declare: bool) -> None:
-        await declare_resources(self, BatchedCalls(self), worker, declare=declare, timeout_s=30.0)
+        visible = await list_gpus(list(worker.resources) if declare else None, self.worker)
+        calls = BatchedCalls(self)
+        await declare_resources(self, calls, worker, visible, declare=declare, timeout_s=30.0)
 
     async def run_on_scheduler(self, function: Any, *args: Any) -> Any:
         return function(*args, dask_scheduler=self.scheduler)

@@ -34,6 +34,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from math import inf
 from typing import Any, Literal
 
 from dasktune.callback import CallbackList
@@ -195,6 +196,8 @@ class TrialRunner:
         #: Events to acknowledge, each group with the position that must be durable first.
         self._acks: deque[tuple[int, Collection[TrialEvent]]] = deque()
         self._position = self._durable = 0
+        #: Whether the last wait for events was in vain.
+        self._is_idle = False
         #: How often each kind of action was carried out; a result that needs none is not counted.
         self._num_actions: Counter[type[Action]] = Counter()
         #: Whether an earlier driver has run this experiment. It may have started any trial without
@@ -421,6 +424,7 @@ class TrialRunner:
     def _handle_events(self, timeout: float) -> None:
         """Wait for events of the executor, handle them, and commit what is due."""
         events = self._executor.next_events(timeout)
+        self._is_idle = not events
         for event in events:
             follows = self.experiment.scheduler.follows_cluster
             if follows or not isinstance(event, ClusterChanged):
@@ -454,8 +458,7 @@ class TrialRunner:
         experiment = self.experiment
         begun = now = self._clock.now()
         while now - begun <= _START_SECONDS:
-            while experiment.wants_suggestion:
-                self._request_suggestion()
+            self._request_suggestions()
             trial = experiment.next_trial()
             if trial is None:
                 self._elastic.note_none_waits()
@@ -493,6 +496,17 @@ class TrialRunner:
         return executor.has_resources(request) or (
             self.experiment.allows_prefetch and executor.can_prefetch(request)
         )
+
+    def _request_suggestions(self) -> None:
+        """Request the suggestion that is needed now, or all that may be requested ahead.
+
+        The whole lookahead takes as long as the start of several trials, so it waits until nothing
+        else happens, unless the scheduler chooses among all trials that wait.
+        """
+        experiment = self.experiment
+        ahead = self._is_idle or not experiment.scheduler.starts_in_order
+        while experiment.wants_suggestion and (ahead or not experiment.trial_index.pending):
+            self._request_suggestion()
 
     def _request_suggestion(self) -> None:
         experiment = self.experiment
@@ -637,9 +651,11 @@ def _num_waiting(experiment: ExperimentMachine) -> int:
     pending = max(1, len(index.pending))
     if not experiment.may_have_suggestion:
         return int(min(pending, experiment.free_slots))
-    # A search algorithm that learns from results may suggest no more at any time. It is assumed to
-    # suggest as many as run already, so the demand doubles until it stops.
     total = experiment.total_trials
-    left = len(index.active) if total is None else total - len(index)
-    more = max(0, min(left, len(index.active) - pending))
-    return int(min(pending + more, experiment.free_slots))
+    left = inf if total is None else total - len(index)
+    # An algorithm with a lookahead suggests these whatever the results are.
+    ahead = max(0, min(left, experiment.search.lookahead - pending))
+    # One that learns from results may suggest no more at any time. It is assumed to suggest as many
+    # as run already, so the demand doubles until it stops.
+    more = max(0, min(left - ahead, len(index.active) - pending - ahead))
+    return int(min(pending + ahead + more, experiment.free_slots))

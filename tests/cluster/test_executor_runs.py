@@ -24,7 +24,7 @@ from cluster_kit import (
     until,
     wait_for_file,
 )
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Scheduler, SchedulerPlugin
 
 import dasktune as tune
 from dasktune.cluster.driver import prefetch
@@ -194,6 +194,38 @@ def test_four_threads_of_a_process_run_four_trials_at_a_time(tmp_path: Path) -> 
             client=cluster,
         ).fit()
     assert statuses(results) == {"TERMINATED"}
+
+
+class Messages(SchedulerPlugin):
+    """Counts the tasks of each message that submits some, by their kind."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, int]] = []
+
+    def update_graph(self, scheduler: Scheduler, *, keys: set[Any], **facts: Any) -> None:
+        kinds = {"lease" if "-lease-" in str(key) else "actor" for key in keys}
+        self.found.append(("/".join(kinds), len(keys)))
+
+
+def test_tasks_of_trials_that_start_together_travel_in_two_messages(tmp_path: Path) -> None:
+    def trainable(config: dict[str, Any]) -> None:
+        (tmp_path / tune.get_context().get_trial_id()).touch()
+        # No actor gets a second trial.
+        while len(list(tmp_path.glob("*_0000?"))) < 4:
+            pass
+        tune.report({"step": 1})
+
+    messages = Messages()
+    with LocalCluster(processes=False, n_workers=1, threads_per_worker=4, dashboard_address=":0") as cluster:
+        cluster.scheduler.add_plugin(messages)
+        tuner = tune.Tuner(
+            trainable,
+            tune_config=tune.TuneConfig(num_samples=4),
+            run_config=run_config(tmp_path),
+            client=cluster,
+        )
+        assert statuses(tuner.fit()) == {"TERMINATED"}
+    assert sorted(messages.found) == [("actor", 4), ("lease", 4)]
 
 
 def test_a_worker_that_comes_later_is_used(tmp_path: Path) -> None:

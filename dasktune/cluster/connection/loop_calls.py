@@ -37,8 +37,16 @@ class LoopCallQueue:
 
     def call_soon(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call a function on the loop, after the functions that were added before."""
+        self.add(function, *arguments)
+        self.flush()
+
+    def add(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Add a function, which is called after the next :meth:`call_soon` or :meth:`flush`."""
         self._waiting.append((function, arguments))
-        if not self._woken:
+
+    def flush(self) -> None:
+        """Call the functions that were added. Without any, the loop is not woken."""
+        if self._waiting and not self._woken:
             self._woken = True
             self._wake(self._run)
 

@@ -354,6 +354,7 @@ class DaskTrialExecutor:
         ClusterError
             If no trial could start on any worker.
         """
+        self._loop_calls.flush()
         if self._crash is not None:
             raise self._crash
         events: list[ExecutorEvent] = []
@@ -397,6 +398,7 @@ class DaskTrialExecutor:
         if self._closed or self._client.status == "closed":
             return
         self._closed = True
+        self._loop_calls.flush()
         self._client.sync(self._close)
 
     # On the runner's thread
@@ -415,7 +417,9 @@ class DaskTrialExecutor:
             self._events.put([self._not_started(action)])
             return
         self._running[action.trial_id] = run
-        self._loop_calls.call_soon(self._start_run, run)
+        # All trials that the runner starts before it waits for events are started together, so that
+        # the scheduler gets their tasks in one message.
+        self._loop_calls.add(self._start_run, run)
 
     @property
     def _depth(self) -> int:

@@ -87,8 +87,8 @@ def test_a_trial_runs_from_suggestion_to_end():
     bench = Bench().run()
     assert bench.events == [
         "Suggested",
-        "Suggested",
         "ResourcesGranted",
+        "Suggested",
         "TrialStarted",
         "ResultReported",
         "ResultReported",
@@ -253,6 +253,20 @@ def test_the_executor_gets_how_many_trials_wait_for_room():
     assert bench.executor.waiting == 0
 
 
+def test_suggestions_ahead_of_their_trials_wait_until_nothing_else_happens():
+    bench = Bench(places=2, num_samples=100)
+    bench.runner.step()
+    # The third one shows that there is no room for it.
+    assert bench.events == ["Suggested", "ResourcesGranted"] * 2 + ["Suggested", "TrialStarted"]
+    assert bench.executor.waiting == BasicVariantGenerator.lookahead
+    bench.executor.events.clear()
+    bench.runner.step()
+    assert bench.events.count("Suggested") == 3
+    bench.runner.step()
+    assert bench.events.count("Suggested") == 2 + BasicVariantGenerator.lookahead
+    assert bench.executor.waiting == BasicVariantGenerator.lookahead
+
+
 def test_no_trial_waits_for_room_while_an_interrupted_experiment_ends():
     bench = Bench(places=2, num_samples=6)
     bench.runner.step()
@@ -403,7 +417,8 @@ def test_of_a_trial_that_has_lost_a_worker_only_what_is_known_is_left_at_the_end
 
 def test_a_search_that_waits_is_not_asked_at_every_turn():
     bench = Bench(num_samples=2, places=2, max_concurrent_trials=1).run()
-    assert bench.events.count("Suggested") == 4
+    # Two trials, and the end.
+    assert bench.events.count("Suggested") == 3
     assert bench.events.count("TrialEnded") == 2
 
 

@@ -44,7 +44,12 @@ def shown_values(models):
             return plain(vars(value))
         return "nan" if value != value else value
 
-    return [plain(dict(one.properties_with_values(include_defaults=False))) for one in models]
+    values = [dict(one.properties_with_values(include_defaults=False)) for one in models]
+    for one in values:
+        if one.get("name") == "filter note":
+            # The browser counts the rows that match.
+            del one["text"]
+    return plain(values)
 
 
 @pytest.mark.parametrize("kind", MAKERS)

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -57,8 +57,12 @@ logger = logging.getLogger(__name__)
 #: longer hangs, or has lost its connection.
 _OTHERS_TIMEOUT: Final = 3.0
 
-#: Number of workers that are checked at the same time; each gets the pickle through the scheduler.
-_AT_ONCE: Final = 16
+#: Number of workers that are checked at the same time. Hundreds at once, maybe of several drivers,
+#: could all need longer than a call may take, and none of them would count as alive.
+_AT_ONCE: Final = 32
+
+#: Number of files that are read at the same time.
+_READERS: Final = 16
 
 #: The minor version, which must be the same to unpickle functions: 3.11 for Python 3.11.4.
 _PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -238,26 +242,7 @@ async def preflight(client: Any, checks: Checks, *, workers: Mapping[str, Worker
     silent = await _silent(client, workers.values(), checks)
     asked = [one for one in workers.values() if one.status == "running" and one.address not in silent]
     chosen = {worker.address for worker in one_per_host(asked)}
-    calls = BatchedCalls(client, longest_s=checks.combined_s)
-    async with _Exchange.of(checks) as exchange:
-        # All workers are asked at once, so that they import dasktune at the same time.
-        checking = {
-            worker.address: asyncio.ensure_future(
-                _check(calls, worker, checks, exchange, whole=worker.address in chosen)
-            )
-            for worker in asked
-        }
-        try:
-            # The experiment ends with the first failure of these, whatever the others answer.
-            await asyncio.gather(*(checking[address] for address in chosen))
-            if checking:
-                await asyncio.wait(checking.values())
-        finally:
-            for task in checking.values():
-                task.cancel()
-                # A worker that was not chosen may have failed.
-                task.add_done_callback(consume_exception)
-    results = {address: _outcome(task) for address, task in checking.items()}
+    results = await _check_all(client, asked, chosen, checks)
     late = {a: one.reason for a, one in results.items() if isinstance(one, CheckResult) and one.reason}
     unchecked = late | silent
     if unchecked and len(late) == len(results):
@@ -281,6 +266,47 @@ async def preflight(client: Any, checks: Checks, *, workers: Mapping[str, Worker
         # Where no worker of the host has checked the code, each other one must check it itself.
         results={a: one for a, one in results.items() if a not in late and workers[a].host in hosts},
     )
+
+
+async def _check_all(
+    client: Any, workers: Sequence[WorkerCapacity], chosen: Collection[str], checks: Checks
+) -> dict[str, CheckResult | PreflightError]:
+    """Check workers; raise the first failure of the chosen ones, whatever the others answer."""
+    calls = BatchedCalls(client, longest_s=checks.combined_s)
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def outcome(worker: WorkerCapacity) -> CheckResult:
+        async with gate:
+            return await _check(calls, worker, checks, exchange, whole=worker.address in chosen)
+
+    async with _Exchange.of(checks, writes=bool(workers)) as exchange:
+        if len(workers) > _AT_ONCE:
+            await _import_everywhere(client, workers, checks, exchange)
+        # Those that are chosen come first.
+        ordered = sorted(workers, key=lambda worker: worker.address not in chosen)
+        checking = {worker.address: asyncio.ensure_future(outcome(worker)) for worker in ordered}
+        try:
+            await asyncio.gather(*(checking[address] for address in chosen))
+            if checking:
+                await asyncio.wait(checking.values())
+        finally:
+            for task in checking.values():
+                task.cancel()
+                # A worker that was not chosen may have failed.
+                task.add_done_callback(consume_exception)
+    return {address: _outcome(task) for address, task in checking.items()}
+
+
+async def _import_everywhere(
+    client: Any, workers: Sequence[WorkerCapacity], checks: Checks, exchange: _Exchange
+) -> None:
+    """Let all workers import dasktune at the same time; their checks find out if that failed."""
+    addresses = [worker.address for worker in workers]
+    try:
+        work = client.run(_importer(), exchange.common, None, workers=addresses, on_error="return")
+        await asyncio.wait_for(work, checks.combined_s)
+    except Exception as error:  # the scheduler or the connection may raise any exception
+        logger.info("not all of %d workers have imported dasktune yet: %r", len(addresses), error)
 
 
 def _outcome(task: asyncio.Task[CheckResult]) -> CheckResult | PreflightError:
@@ -340,7 +366,7 @@ class _Exchange:
         self._checks = checks
         self._replies: set[str] = set()
         self._numbers = count()
-        self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._gate = asyncio.Semaphore(_READERS)
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -470,7 +496,9 @@ def _judge_version(worker: WorkerCapacity, found: Any) -> str | None:
 def _asker() -> Callable[..., Any]:
     """Return a function for a worker, which may lack dasktune; nested, to pickle by value."""
 
-    async def ask(common: tuple[str, tuple[str, ...], bytes], own: tuple[Any, ...], dask_worker: Any) -> Any:
+    async def ask(
+        common: tuple[str, tuple[str, ...], bytes], own: tuple[Any, ...] | None, dask_worker: Any
+    ) -> Any:
         import importlib
         import pickle
 
@@ -480,12 +508,13 @@ def _asker() -> Callable[..., Any]:
             return theirs
         for module in needed:
             importlib.import_module(module)
-        return await pickle.loads(examination).run(*own, dask_worker)
+        # Without arguments of its own, the worker only imports.
+        return own and await pickle.loads(examination).run(*own, dask_worker)
 
     return ask
 
 
-_first_of_host, _further = pickled_once(_asker), pickled_once(_asker)
+_first_of_host, _further, _importer = (pickled_once(_asker) for _ in range(3))
 
 
 def _judge_code(worker: WorkerCapacity, found: Mapping[str, Any], checks: Checks) -> None:

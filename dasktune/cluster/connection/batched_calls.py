@@ -24,6 +24,9 @@ _INTERVAL: Final = 0.03
 #: Most workers of a combined call.
 _MOST: Final = 256
 
+#: Most calls that are made by themselves at a time. Each needs a connection to the scheduler.
+_MOST_ALONE: Final = 32
+
 #: Seconds for which a combined call waits for its slowest worker. After that, each of its calls is
 #: made by itself: a worker that hangs delays the others by no more than this.
 _LONGEST: Final = 10.0
@@ -54,6 +57,7 @@ class BatchedCalls:
         #: The last call of each function.
         self._last: dict[Any, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._alone = asyncio.Semaphore(_MOST_ALONE)
 
     async def run_on_worker(self, address: str, function: Callable[..., Any], *args: Any) -> Any:
         """Run a function on a worker, as ``Client.run`` does, and return its result.
@@ -156,11 +160,21 @@ class BatchedCalls:
     async def _run_alone(
         self, function: Any, address: str, args: tuple[Any, ...], result: asyncio.Future[Any]
     ) -> None:
-        try:
-            answers = await self._client.run(function, *args, workers=[address], on_error="return")
-            _resolve(result, answers[address])
-        except Exception as error:  # the scheduler or the connection may raise anything
-            _resolve(result, error)
+        async with self._alone:
+            if result.done():  # its caller waits no longer
+                return
+            work = self._client.run(function, *args, workers=[address], on_error="return")
+            call = asyncio.ensure_future(work)
+            call.add_done_callback(consume_exception)
+            try:
+                # After its caller's deadline, a call to a worker that hangs must not keep its turn.
+                await asyncio.wait((call, result), return_when=asyncio.FIRST_COMPLETED)
+                if call.done():
+                    _resolve(result, call.result()[address])
+            except Exception as error:  # the scheduler or the connection may raise anything
+                _resolve(result, error)
+            finally:
+                call.cancel()
 
     async def _run_on_scheduler(self, function: Any) -> None:
         calls = self._for_scheduler.pop(function)

@@ -28,6 +28,8 @@ class Client:
     def __init__(self, version: str = __version__) -> None:
         #: The workers of each question.
         self.asked: list[list[str]] = []
+        #: The workers that have only imported dasktune.
+        self.imported: list[str] = []
         #: The workers that have checked user code, and those that have checked the storage.
         self.ran_code: list[str] = []
         self.used_storage: list[str] = []
@@ -35,6 +37,9 @@ class Client:
 
     async def run(self, function: Any, *args: Any, workers: list[str], on_error: str) -> dict[str, Any]:
         self.asked.append(workers)
+        if args[1] is None:
+            self.imported += workers
+            return dict.fromkeys(workers)
         arguments = dict.fromkeys(workers, args) if len(workers) == 1 else args[1]
         return {address: await self.answer(address, *arguments[address]) for address in workers}
 
@@ -85,6 +90,29 @@ def test_all_workers_are_asked_at_the_same_time_and_once(tmp_path: Path) -> None
     assert client.ran_code == ADDRESSES[:1]
     assert client.used_storage == ADDRESSES
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_of_many_workers_all_import_dasktune_before_some_at_a_time_are_checked(
+    tmp_path: Path, hangs: bool
+) -> None:
+    class Busy(Client):
+        async def run(self, function: Any, *args: Any, workers: list[str], on_error: str) -> dict[str, Any]:
+            if args[1] is None and hangs:
+                self.imported += workers
+                await asyncio.Event().wait()
+            return await super().run(function, *args, workers=workers, on_error=on_error)
+
+    many = {f"tcp://10.0.0.1:{number}": "10.0.0.1" for number in range(100)}
+    found = {address: WorkerCapacity(address=address, host=host) for address, host in many.items()}
+    client: Any = Busy()
+    impatient = dataclasses.replace(checks(tmp_path), timeout_s=0.6 if hangs else 60.0)
+    report = asyncio.run(preflight(client, impatient, workers=found))
+    assert client.imported == list(many)
+    assert set(report.results) == set(many)
+    checked = client.asked[0 if hangs else 1 :]
+    assert max(map(len, checked)) <= 32
+    assert sorted(address for some in checked for address in some) == sorted(many)
 
 
 def test_workers_of_a_host_whose_code_nobody_has_checked_check_it_themselves(tmp_path: Path) -> None:

@@ -108,6 +108,39 @@ def test_a_worker_that_hangs_delays_the_others_only_for_a_while() -> None:
     assert sorted(map(len, client.asked)) == [1, 1, 1, 3]
 
 
+def test_after_a_combined_call_that_was_too_slow_few_calls_are_made_at_a_time() -> None:
+    class Slow(Client):
+        def __init__(self) -> None:
+            super().__init__()
+            self.running = self.most = 0
+
+        async def run(self, function: Any, *args: Any, workers: list[str], on_error: str) -> dict[str, Any]:
+            if len(workers) > 1:
+                await asyncio.Event().wait()
+            self.running += 1
+            self.most = max(self.most, self.running)
+            await asyncio.sleep(0)
+            try:
+                # Dask returns any awaitable.
+                return await super().run(function, *args, workers=workers, on_error=on_error)
+            finally:
+                self.running -= 1
+
+    client = Slow()
+
+    async def work() -> list[Any]:
+        calls = BatchedCalls(client, longest_s=0.01)
+        # More of them hang than calls are made at a time. They end when their callers give up.
+        hanging = [run_on_worker(calls, WorkerCapacity(address="hangs"), 0.05, inverse, 1) for _ in range(40)]
+        others = [calls.run_on_worker(f"tcp://{number}", inverse, number) for number in range(1, 101)]
+        found = await asyncio.wait_for(asyncio.gather(*hanging, *others), 60.0)
+        assert all(isinstance(one, TimeoutError) for one in found[:40])
+        return found[40:]
+
+    assert asyncio.run(work()) == [1 / number for number in range(1, 101)]
+    assert client.most == 32
+
+
 def test_a_call_whose_deadline_is_over_leaves_the_others_alone() -> None:
     client = Client()
 

@@ -15,21 +15,16 @@ class HeartbeatAges:
     while the scheduler, the driver or the whole machine sleeps and receives no heartbeat. So the
     age of the stamp is used only when a worker is seen for the first time. After that only a new
     stamp counts as a heartbeat. Each reading without a new stamp adds the time since the reading
-    before to the silence, and at most `max_step`.
+    before to the silence, and at most the largest step.
 
     A worker that answers the driver is not silent either: after its clock was set back, it sends no
     heartbeat until the clock reaches the old time again.
 
-    Parameters
-    ----------
-    max_step : float
-        Largest number of seconds to count between two readings.
-
     Examples
     --------
-    >>> ages = HeartbeatAges(2.0)
+    >>> ages = HeartbeatAges()
     >>> def age(heartbeat: float, age: float, now: float) -> float:
-    ...     return ages.update({"tcp://a:1": (heartbeat, age)}, now)["tcp://a:1"]
+    ...     return ages.update({"tcp://a:1": (heartbeat, age)}, now, 2.0)["tcp://a:1"]
     >>> age(heartbeat=1000.0, age=0.5, now=0.0)
     0.5
     >>> age(heartbeat=1000.0, age=3600.5, now=1.0)
@@ -38,8 +33,7 @@ class HeartbeatAges:
     0.25
     """
 
-    def __init__(self, max_step: float) -> None:
-        self._max_step = max_step
+    def __init__(self) -> None:
         #: The last heartbeat of each worker, and the age that was counted.
         self._previous: dict[str, tuple[float, float]] = {}
         self._read_at = 0.0
@@ -48,6 +42,7 @@ class HeartbeatAges:
         self,
         heartbeats: Mapping[str, tuple[float, float]],
         now: float,
+        max_step: float,
         answered_at: Callable[[str], float] = lambda _: -inf,
     ) -> dict[str, float]:
         """Return the counted silence of each worker in seconds, by address.
@@ -59,10 +54,12 @@ class HeartbeatAges:
             on the scheduler's clock.
         now : float
             Seconds on a monotonic clock.
+        max_step : float
+            Largest number of seconds to count since the last reading.
         answered_at : callable, optional
             Given an address, returns when that worker last answered a call, on the same clock.
         """
-        passed = min(now - self._read_at, self._max_step)
+        passed = min(now - self._read_at, max_step)
         self._read_at = now
         ages = {}
         for address, (heartbeat, age) in heartbeats.items():

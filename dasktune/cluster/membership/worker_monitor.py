@@ -26,8 +26,12 @@ __all__ = ["WorkerMonitor"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two readings of the workers.
+#: Seconds between two readings of the workers. On a large cluster there are more, so that readings
+#: take at most this fraction of the time, but no more than that: the scheduler takes a driver for
+#: silent that reads no workers for 5 s.
 _INTERVAL = 1.0
+_USUALLY_OF_TIME = 0.02
+_LONGEST_INTERVAL = 2.0
 
 #: Seconds until an early reading of the workers, if they are about to change.
 _SOON = 0.2
@@ -101,10 +105,12 @@ class WorkerMonitor:
         self._on_disconnect = on_disconnect
         self._on_reconnect = on_reconnect
         self._share = share
-        self._heartbeats = HeartbeatAges(2 * _INTERVAL)
+        self._heartbeats = HeartbeatAges()
         self._read_now = asyncio.Event()
         #: When the last reading ended, on the loop's clock, and how long it took.
         self._read_at, self._read_seconds = 0.0, 0.0
+        #: Seconds until the next reading.
+        self._interval = _INTERVAL
         #: The workers whose topics are subscribed to.
         self._subscribed: set[str] = set()
         #: Bytes that workers used when their nannies killed them for it, by address.
@@ -134,7 +140,7 @@ class WorkerMonitor:
                 await self._reconnect()
                 continue
             try:
-                await asyncio.wait_for(self._read_now.wait(), _INTERVAL)
+                await asyncio.wait_for(self._read_now.wait(), self._interval)
             except asyncio.TimeoutError:
                 continue
             self._read_now.clear()
@@ -211,7 +217,10 @@ class WorkerMonitor:
             logger.info("the workers could not be read: %r", error)
             return self.is_connected
         self._read_at = loop.time()
-        self._read_seconds = self._read_at - begun
+        before, self._read_seconds = self._read_seconds, self._read_at - begun
+        # A scheduler that was busy or suspended for a moment says nothing about the next reading.
+        pause = min(before, self._read_seconds) / _USUALLY_OF_TIME
+        self._interval = min(max(_INTERVAL, pause), _LONGEST_INTERVAL)
         # Checked again: if the connection was lost during the reading, the result is out of date.
         if self.is_connected:
             self._subscribe(workers)
@@ -220,7 +229,8 @@ class WorkerMonitor:
         return self.is_connected
 
     def _count_ages(self, heartbeats: Mapping[str, tuple[float, float]]) -> Mapping[str, float]:
-        return self._heartbeats.update(heartbeats, asyncio.get_running_loop().time(), self._answered_at)
+        now = asyncio.get_running_loop().time()
+        return self._heartbeats.update(heartbeats, now, 2 * self._interval, self._answered_at)
 
     async def _reconnect(self) -> None:
         logger.warning("the connection to the Dask scheduler is lost; waiting for it to come back")

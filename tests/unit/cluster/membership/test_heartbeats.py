@@ -10,18 +10,18 @@ ADDRESS = "tcp://a:1"
 
 
 def age(ages, *, heartbeat, age, now, answered=-inf):
-    return ages.update({ADDRESS: (heartbeat, age)}, now, lambda _: answered)[ADDRESS]
+    return ages.update({ADDRESS: (heartbeat, age)}, now, 2.0, lambda _: answered)[ADDRESS]
 
 
 @pytest.fixture
 def ages():
-    ages = HeartbeatAges(2.0)
+    ages = HeartbeatAges()
     assert age(ages, heartbeat=1000.0, age=0.5, now=100.0) == 0.5
     return ages
 
 
 def test_a_worker_that_is_new_is_as_old_as_the_scheduler_says():
-    assert age(HeartbeatAges(2.0), heartbeat=1000.0, age=70.0, now=5.0) == 70.0
+    assert age(HeartbeatAges(), heartbeat=1000.0, age=70.0, now=5.0) == 70.0
 
 
 def test_silence_adds_up(ages):
@@ -52,5 +52,5 @@ def test_a_worker_that_answers_is_not_silent(ages):
 
 
 def test_a_worker_that_was_gone_is_new(ages):
-    ages.update({}, 101.0)
+    ages.update({}, 101.0, 2.0)
     assert age(ages, heartbeat=1000.0, age=70.0, now=102.0) == 70.0

@@ -493,7 +493,7 @@ def test_a_trial_whose_newest_checkpoint_is_gone_resumes_from_the_one_before(cap
     keep_all = replace(parts_of("fifo", "variants")["run_config"], checkpoint_config=CheckpointConfig())
     place = lab("gone", run_config=keep_all)
     with pytest.raises(Died):
-        place.begin(70)
+        place.begin(66)
     before = place.restore().experiment
     unfinished = [one for one in before.trials.values() if not one.status.is_final]
     trial = next(one for one in unfinished if len(one.checkpoints) > 1)

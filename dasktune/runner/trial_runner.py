@@ -196,7 +196,7 @@ class TrialRunner:
         #: Events to acknowledge, each group with the position that must be durable first.
         self._acks: deque[tuple[int, Collection[TrialEvent]]] = deque()
         self._position = self._durable = 0
-        #: Whether the last wait for events was in vain.
+        #: Whether the last wait for events returned none.
         self._is_idle = False
         #: How often each kind of action was carried out; a result that needs none is not counted.
         self._num_actions: Counter[type[Action]] = Counter()
@@ -424,7 +424,7 @@ class TrialRunner:
     def _handle_events(self, timeout: float) -> None:
         """Wait for events of the executor, handle them, and commit what is due."""
         events = self._executor.next_events(timeout)
-        self._is_idle = not events
+        self._is_idle = timeout > 0 and not events
         for event in events:
             follows = self.experiment.scheduler.follows_cluster
             if follows or not isinstance(event, ClusterChanged):

@@ -206,9 +206,13 @@ def test_a_cluster_whose_event_loop_hangs_fails_soon_and_is_named(monkeypatch: p
     monkeypatch.setattr(module, "_FIRST_ANSWER", 0.1)
     with LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster:
         cluster.scheduler.loop.add_callback(released.wait)
-        with pytest.raises(ClusterError, match=r"no Dask scheduler answered at inproc://\S+ within 0.1 s"):
-            connect(cluster)
-        released.set()
+        try:
+            with pytest.raises(
+                ClusterError, match=r"no Dask scheduler answered at inproc://\S+ within 0.1 s"
+            ):
+                connect(cluster)
+        finally:
+            released.set()
 
 
 def test_encryption_comes_from_the_cluster_or_client(security: Security) -> None:

@@ -27,7 +27,6 @@ pytestmark = [
 
 SCRIPT = """
 import os
-import re
 import sys
 import threading
 from pathlib import Path

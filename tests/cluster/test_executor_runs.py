@@ -207,7 +207,9 @@ class Messages(SchedulerPlugin):
         self.found.append(("/".join(kinds), len(keys)))
 
 
-def test_tasks_of_trials_that_start_together_travel_in_two_messages(tmp_path: Path) -> None:
+def test_tasks_of_trials_that_start_together_travel_in_two_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def trainable(config: dict[str, Any]) -> None:
         (tmp_path / tune.get_context().get_trial_id()).touch()
         # No actor gets a second trial.
@@ -216,6 +218,8 @@ def test_tasks_of_trials_that_start_together_travel_in_two_messages(tmp_path: Pa
         tune.report({"step": 1})
 
     messages = Messages()
+    # The runner starts trials for at most this time before it waits for events.
+    monkeypatch.setattr("dasktune.runner.trial_runner._START_SECONDS", 60.0)
     with LocalCluster(processes=False, n_workers=1, threads_per_worker=4, dashboard_address=":0") as cluster:
         cluster.scheduler.add_plugin(messages)
         tuner = tune.Tuner(

@@ -12,8 +12,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from cluster_kit import run_config
 from distributed import Client, LocalCluster
 
+import dasktune as tune
 from dasktune.cluster.checks.preflight import (
     CheckResult,
     Checks,
@@ -252,3 +254,42 @@ def test_a_storage_that_never_answers_does_not_hang_the_preflight(processes: Cli
     checks = Checks(blob=BLOB, storage=_MuteStorage(str(tmp_path)), timeout_s=0.5)
     with pytest.raises(PreflightError, match=r"no answer within 0\.5 s"):
         processes.sync(preflight, processes, checks, workers=workers_of(processes))
+
+
+BEGUN, END = threading.Event(), threading.Event()
+
+
+def wait_for_end() -> None:
+    BEGUN.set()
+    assert END.wait(60)
+
+
+async def looked_at(client: Client, checks: Checks) -> PreflightReport:
+    return await preflight(client, checks, workers=await list_workers(client))
+
+
+def test_a_preflight_that_fails_forgets_nothing_that_tasks_of_others_use(tmp_path: Path) -> None:
+    def in_use(dask_scheduler: Any = None) -> list[dict[str, float]]:
+        return [dict(worker.used_resources) for worker in dask_scheduler.workers.values()]
+
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=2, processes=False, resources={"TPU": 1}, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        task = client.submit(wait_for_end, resources={"TPU": 1})
+        assert BEGUN.wait(60)
+        # Dask forgets what is in use when a worker declares its CPUs.
+        checks = Checks(blob=b"cnot_there_anywhere\ntrain\n.", storage=Storage(str(tmp_path)), declare=True)
+        with pytest.raises(PreflightError, match="cannot import the module"):
+            client.sync(lambda: looked_at(client, checks))
+        assert [used["TPU"] for used in client.run_on_scheduler(in_use)] == [1]
+        trainable = tune.with_resources(lambda config: None, {"TPU": 2})
+        tuner = tune.Tuner(trainable, run_config=run_config(tmp_path), client=cluster)
+        with pytest.raises(PreflightError, match="resources must be at most what the workers have"):
+            tuner.fit()
+        assert client.run_on_scheduler(in_use) == [{"TPU": 1, "CPU": 0}]
+        END.set()
+        task.result()
+        assert [used["TPU"] for used in client.run_on_scheduler(in_use)] == [0]

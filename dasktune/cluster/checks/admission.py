@@ -46,8 +46,8 @@ _AT_ONCE: Final = 64
 class Admission:
     """Checks every worker once, and marks those that may not run trials.
 
-    All methods run on the client's event loop. A check takes many calls, and the workers are read
-    again meanwhile. A worker that is being checked is in `_examined`, so no second check of it
+    All methods run on the client's event loop. A check takes several calls, and the workers are
+    read again meanwhile. A worker that is being checked is in `_examined`, so no second check of it
     starts. If it leaves during the check, the next reading removes its address from `_passed`. The
     address also leaves `_passed` if the worker there has not declared its resources.
 

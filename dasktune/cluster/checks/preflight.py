@@ -61,8 +61,11 @@ _OTHERS_TIMEOUT: Final = 3.0
 #: could all need longer than a call may take, and none of them would count as alive.
 _AT_ONCE: Final = 32
 
-#: Number of files that are read at the same time.
-_READERS: Final = 16
+#: Number of files that are read or deleted at the same time.
+_FILES_AT_ONCE: Final = 16
+
+#: Seconds for which a preflight that fails waits for further workers, unless they answer sooner.
+_LAST_WRITES: Final = 1.0
 
 #: The minor version, which must be the same to unpickle functions: 3.11 for Python 3.11.4.
 _PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -212,7 +215,7 @@ def _unknown(ledger: Ledger, resources: PlacementGroupFactory) -> str:
 
 
 async def preflight(client: Any, checks: Checks, *, workers: Mapping[str, WorkerCapacity]) -> PreflightReport:
-    """Check that the cluster can run an experiment, on one worker of each host.
+    """Check that the cluster can run an experiment, with user code on one worker of each host.
 
     Await it on the client's loop. Without workers nothing is checked and the report is empty.
     For workers that join later there is :func:`check_worker`.
@@ -229,7 +232,7 @@ async def preflight(client: Any, checks: Checks, *, workers: Mapping[str, Worker
     Returns
     -------
     PreflightReport
-        The hosts that passed, and the workers that did not answer.
+        The hosts that passed, the workers that did not answer, and the results of the others.
 
     Raises
     ------
@@ -289,6 +292,10 @@ async def _check_all(
             await asyncio.gather(*(checking[address] for address in chosen))
             if checking:
                 await asyncio.wait(checking.values())
+        except BaseException:
+            # Workers that are about to write their files get time, so that these are deleted.
+            await asyncio.wait(checking.values(), timeout=_LAST_WRITES)
+            raise
         finally:
             for task in checking.values():
                 task.cancel()
@@ -303,7 +310,7 @@ async def _import_everywhere(
     """Let all workers import dasktune at the same time; their checks find out if that failed."""
     addresses = [worker.address for worker in workers]
     try:
-        work = client.run(_importer(), exchange.common, None, workers=addresses, on_error="return")
+        work = client.run(_asker(), exchange.common, None, workers=addresses, on_error="return")
         await asyncio.wait_for(work, checks.combined_s)
     except Exception as error:  # the scheduler or the connection may raise any exception
         logger.info("not all of %d workers have imported dasktune yet: %r", len(addresses), error)
@@ -323,7 +330,7 @@ async def check_worker(
 ) -> CheckResult:
     """Check one worker, such as one that joins while the experiment runs.
 
-    Await it on the client's loop. The worker also declares its CPUs, if it sees no GPU.
+    Await it on the client's loop.
 
     Parameters
     ----------
@@ -366,7 +373,7 @@ class _Exchange:
         self._checks = checks
         self._replies: set[str] = set()
         self._numbers = count()
-        self._gate = asyncio.Semaphore(_READERS)
+        self._gate = asyncio.Semaphore(_FILES_AT_ONCE)
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -380,10 +387,9 @@ class _Exchange:
         try:
             yield exchange
         finally:
-            # An error of this clean-up is ignored: a storage that fails has failed above, with a
-            # better message.
-            with contextlib.suppress(PreflightError):
-                await _use_storage_here(checks, exchange._remove_files)
+            removing = asyncio.gather(*map(exchange._remove, (exchange.token, *exchange._replies)))
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(removing, checks.timeout_s)
 
     def new_reply(self) -> str:
         """Return the name of another copy."""
@@ -403,9 +409,11 @@ class _Exchange:
         except FileNotFoundError:
             return b""
 
-    def _remove_files(self) -> None:
-        for name in (self.token, *self._replies):
-            self._checks.storage.remove(name)
+    async def _remove(self, name: str) -> None:
+        # An error is ignored: a storage that fails has failed before, with a better message.
+        with contextlib.suppress(PreflightError):
+            async with self._gate:
+                await _use_storage_here(self._checks, self._checks.storage.remove, name)
 
 
 async def _silent(client: Any, workers: Iterable[WorkerCapacity], checks: Checks) -> dict[str, str]:
@@ -451,11 +459,10 @@ async def _check(
     """Check one worker, by one call."""
     _check_python([worker])
     reply = exchange.new_reply() if _checks_storage(checks, whole) else ""
-    known = list(worker.resources) if checks.declare else None
-    own = (checks.blob if whole else b""), reply, known
-    # Calls of one function are combined. User code, which may take long, does not delay the others.
-    ask = _first_of_host() if whole else _further()
-    found = await run_on_worker(client, worker, checks.timeout_s, ask, exchange.common, own)
+    own = (checks.blob if whole else b""), reply
+    # Calls to many workers are combined, but those that run user code may take long.
+    client = client.client if whole and isinstance(client, BatchedCalls) else client
+    found = await run_on_worker(client, worker, checks.timeout_s, _asker(), exchange.common, own)
     reason = _judge_version(worker, found)
     if reason is not None:
         return CheckResult(reason=reason)
@@ -493,12 +500,11 @@ def _judge_version(worker: WorkerCapacity, found: Any) -> str | None:
     return None
 
 
+@pickled_once
 def _asker() -> Callable[..., Any]:
     """Return a function for a worker, which may lack dasktune; nested, to pickle by value."""
 
-    async def ask(
-        common: tuple[str, tuple[str, ...], bytes], own: tuple[Any, ...] | None, dask_worker: Any
-    ) -> Any:
+    async def ask(common: tuple[str, tuple[str, ...], bytes], own: tuple[Any, ...] | None) -> Any:
         import importlib
         import pickle
 
@@ -509,12 +515,9 @@ def _asker() -> Callable[..., Any]:
         for module in needed:
             importlib.import_module(module)
         # Without arguments of its own, the worker only imports.
-        return own and await pickle.loads(examination).run(*own, dask_worker)
+        return own and await pickle.loads(examination).run(*own)
 
     return ask
-
-
-_first_of_host, _further, _importer = (pickled_once(_asker) for _ in range(3))
 
 
 def _judge_code(worker: WorkerCapacity, found: Mapping[str, Any], checks: Checks) -> None:

@@ -26,6 +26,8 @@ _MOST: Final = 256
 
 #: Most calls that are made by themselves at a time. Each needs a connection to the scheduler.
 _MOST_ALONE: Final = 32
+#: A call that takes longer than this part of a combined one no longer counts among them.
+_TURNS: Final = 10
 
 #: Seconds for which a combined call waits for its slowest worker. After that, each of its calls is
 #: made by itself: a worker that hangs delays the others by no more than this.
@@ -97,6 +99,11 @@ class BatchedCalls:
         calls.append((address, result))
         await result
 
+    @property
+    def client(self) -> Any:
+        """The client, for calls that are not to be combined with others."""
+        return self._client
+
     def close(self) -> None:
         """Cancel all calls, also those that wait."""
         for task in self._tasks:
@@ -160,20 +167,23 @@ class BatchedCalls:
     async def _run_alone(
         self, function: Any, address: str, args: tuple[Any, ...], result: asyncio.Future[Any]
     ) -> None:
-        async with self._alone:
-            if result.done():  # its caller waits no longer
-                return
-            work = self._client.run(function, *args, workers=[address], on_error="return")
-            call = asyncio.ensure_future(work)
-            call.add_done_callback(consume_exception)
-            try:
-                # After its caller's deadline, a call to a worker that hangs must not keep its turn.
-                await asyncio.wait((call, result), return_when=asyncio.FIRST_COMPLETED)
-                if call.done():
-                    _resolve(result, call.result()[address])
-            except Exception as error:  # the scheduler or the connection may raise anything
-                _resolve(result, error)
-            finally:
+        call: asyncio.Future[dict[str, Any]] | None = None
+        try:
+            async with self._alone:
+                if result.done():  # its caller waits no longer
+                    return
+                work = self._client.run(function, *args, workers=[address], on_error="return")
+                call = asyncio.ensure_future(work)
+                call.add_done_callback(consume_exception)
+                # Others must not wait for their turn until a worker that hangs is given up.
+                await asyncio.wait((call,), timeout=self._longest_s / _TURNS)
+            await asyncio.wait((call, result), return_when=asyncio.FIRST_COMPLETED)
+            if call.done():
+                _resolve(result, call.result()[address])
+        except Exception as error:  # the scheduler or the connection may raise anything
+            _resolve(result, error)
+        finally:
+            if call is not None:
                 call.cancel()
 
     async def _run_on_scheduler(self, function: Any) -> None:

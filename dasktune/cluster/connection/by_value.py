@@ -103,9 +103,9 @@ class _PickledOnce:
 
 
 def pickled_once(make: Callable[[], Callable[..., Any]]) -> Callable[[], Callable[..., Any]]:
-    """Decorate a function that returns a nested one: that is made and pickled once for all calls.
+    """Decorate a function that returns a nested one, to make and pickle the nested one only once.
 
-    To pickle a function by value takes up to a millisecond, because cloudpickle looks at all
+    Pickling a function by value takes up to a millisecond, because cloudpickle looks at all
     imported modules. The start of an experiment sends a dozen such functions.
 
     Parameters

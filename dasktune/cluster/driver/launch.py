@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Launch", "launched"]
 
+#: Seconds after which the workers are read again before the request is compared with them.
+_SOON: Final = 1.0
+
 #: Seconds between two looks whether the checks have ended.
 _WAIT: Final = 10.0
 
@@ -279,12 +282,14 @@ async def _check(client: Any, checks: Checks, launch: Launch, growth: Growth) ->
     config = launch.run_config
     may_wait = bool(config.queue_trials)
     workers = only_allowed(await list_workers(client), config.workers, may_wait=may_wait)
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
     report = await preflight(client, checks, workers=workers)
     admission = Admission(client, checks, report, allowed=config.workers)
     # Workers that did not answer are examined later, like workers that join later.
     await admission.examine({a: one for a, one in workers.items() if a not in report.unchecked})
     ledger = Ledger(heartbeat_timeout=config.heartbeat_timeout)
-    if admission.has_declared:
+    if admission.has_declared or loop.time() > begun + _SOON:
         workers = only_allowed(await list_workers(client), config.workers, may_wait=may_wait)
     ledger.update(workers)
     resources = launch.resources or PlacementGroupFactory([{}])

@@ -26,12 +26,12 @@ __all__ = ["WorkerMonitor"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two readings of the workers. On a large cluster there are more, so that readings
-#: take at most this fraction of the time, but no more than that: the scheduler takes a driver for
-#: silent that reads no workers for 5 s.
+#: Seconds between two readings of the workers. On a large cluster there are more, so that regular
+#: readings take at most this fraction of the time, but no more than that: the share plugin reserves
+#: room for 2 s, and a driver learns of it by its next reading.
 _INTERVAL = 1.0
-_USUALLY_OF_TIME = 0.02
-_LONGEST_INTERVAL = 2.0
+_REGULARLY_OF_TIME = 0.02
+_LONGEST_INTERVAL = 1.5
 
 #: Seconds until an early reading of the workers, if they are about to change.
 _SOON = 0.2
@@ -219,7 +219,7 @@ class WorkerMonitor:
         self._read_at = loop.time()
         before, self._read_seconds = self._read_seconds, self._read_at - begun
         # A scheduler that was busy or suspended for a moment says nothing about the next reading.
-        pause = min(before, self._read_seconds) / _USUALLY_OF_TIME
+        pause = min(before, self._read_seconds) / _REGULARLY_OF_TIME
         self._interval = min(max(_INTERVAL, pause), _LONGEST_INTERVAL)
         # Checked again: if the connection was lost during the reading, the result is out of date.
         if self.is_connected:

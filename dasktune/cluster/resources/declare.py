@@ -77,30 +77,19 @@ async def declare_resources(
         cloudpickle.register_pickle_by_value(devices)
         deal = client.run_on_scheduler(_assign_gpus(), worker.address, visible)
         gpus = await asyncio.wait_for(deal, timeout_s)
-        if declare:
-            work = calls.run_on_worker(worker.address, _declare, known, len(gpus))
-            await asyncio.wait_for(work, timeout_s)
     if declare and not {"CPU", *(["GPU"] if gpus else [])} <= set(known):
+        # Dask forgets what tasks use when a worker declares something, so nothing comes in between.
+        work = calls.run_on_worker(worker.address, _declare, known, len(gpus))
+        await asyncio.wait_for(work, timeout_s)
         await asyncio.wait_for(calls.tell_scheduler(_RECOUNT, worker.address), timeout_s)
 
 
 # Functions that run on the worker
 
 
-async def list_gpus(known: list[str] | None, dask_worker: Any) -> list[str]:
-    """Return the GPUs that are visible to a worker. If there are none, declare the CPUs at once.
-
-    Parameters
-    ----------
-    known : list of str, optional
-        The resources that the worker has declared, as far as the driver knows; None to declare
-        nothing.
-    dask_worker : distributed.Worker
-        The worker.
-    """
+async def list_gpus() -> list[str]:
+    """Return the GPUs that are visible to a worker."""
     found = await asyncio.to_thread(visible_devices)
-    if known is not None and not found:
-        await _declare(known, 0, dask_worker)
     return list(found)
 
 

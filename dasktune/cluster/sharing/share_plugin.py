@@ -5,9 +5,9 @@ only the standard library and Dask: the scheduler may lack dasktune.
 
 The plugin knows what each experiment holds from the tasks of its leases, see
 :mod:`dasktune.cluster.sharing.lease_records`. The drivers report what they request, with the
-reading of the workers that they make once a second anyway. The answer is what each experiment may
-hold on each worker. The plugin starts and stops no trial. Without it, or with a plugin of another
-protocol, drivers use whatever is free.
+reading of the workers that they make each second or two anyway. The answer is what each experiment
+may hold on each worker. The plugin starts and stops no trial. Without it, or with a plugin of
+another protocol, drivers use whatever is free.
 
 Everything here runs on the scheduler's event loop, without an ``await``. The state is lost with the
 scheduler. The drivers then register the plugin again, and it begins with equal lags.
@@ -339,7 +339,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         """
         others = [lease for lease in self.records.special_on(worker.address) if lease.experiment != name]
         if not others and self.plan is None:
-            # A driver asks for each worker every second, and mostly has the cluster for itself.
+            # A driver asks for each worker at each reading, and mostly has the cluster for itself.
             return {}
         used = dict(used)
         if "memory" not in worker.resources and (memory := memory_of(others)):

@@ -20,7 +20,7 @@ __all__ = ["Examination"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
-    """Checks user code and the storage on a worker, and declares the worker's CPUs.
+    """Checks user code and the storage on a worker, and lists the worker's GPUs.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class Examination:
     storage: Storage
     token: str
 
-    async def run(self, blob: bytes, reply: str, known: list[str] | None, dask_worker: Any) -> dict[str, Any]:
+    async def run(self, blob: bytes, reply: str) -> dict[str, Any]:
         """Run on a worker's event loop.
 
         Parameters
@@ -43,10 +43,6 @@ class Examination:
         reply : str
             The name of the copy that the worker writes of the driver's file; empty if the storage
             is not checked.
-        known : list of str, optional
-            The resources that the worker has declared; None to declare nothing.
-        dask_worker : distributed.Worker
-            The worker.
 
         Returns
         -------
@@ -56,7 +52,7 @@ class Examination:
             user code, ``storage`` an error of the storage.
         """
         checking = run_in_daemon_thread(self._check, blob, reply)
-        gpus, found = await asyncio.gather(list_gpus(known, dask_worker), checking)
+        gpus, found = await asyncio.gather(list_gpus(), checking)
         return {"gpus": gpus, **found}
 
     def _check(self, blob: bytes, reply: str) -> dict[str, Any]:

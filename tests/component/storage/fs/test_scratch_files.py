@@ -17,7 +17,7 @@ KINDS = ["preflight", "probe", "submitted"]
 def test_what_a_killed_process_left_is_deleted(storage: Storage, kind: str, shift: float) -> None:
     """Also if the clock of its machine was ahead."""
     name = scratch_name(kind)
-    for one in (name, f"{name}-reply"):
+    for one in (name, f"{name}-reply", f"{name}-reply27"):
         storage.write_bytes(one, b"1")
     remove_stale_files(storage, clock=lambda: time.time() + shift)
     assert storage.find() == []

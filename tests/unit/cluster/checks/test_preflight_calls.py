@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import pickle
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,16 +47,10 @@ class Client:
         ours, _, examination = common
         if ours != self._version:
             return self._version
-        blob, reply, known = own
+        blob, reply = own
         self.ran_code += [address] if blob else []
         self.used_storage += [address] if reply else []
-        state = SimpleNamespace(nthreads=1, total_resources=dict.fromkeys(known or (), 1))
-        worker = SimpleNamespace(state=state, set_resources=declared)
-        return await pickle.loads(examination).run(blob, reply, known, worker)
-
-
-async def declared(**resources: float) -> None:
-    """Take a worker's resources, as Dask's workers do."""
+        return await pickle.loads(examination).run(blob, reply)
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +107,7 @@ def test_of_many_workers_all_import_dasktune_before_some_at_a_time_are_checked(
     assert sorted(address for some in checked for address in some) == sorted(many)
 
 
-def test_workers_of_a_host_whose_code_nobody_has_checked_check_it_themselves(tmp_path: Path) -> None:
+def test_workers_of_a_host_where_the_code_was_not_checked_check_it_themselves(tmp_path: Path) -> None:
     class Late(Client):
         async def answer(self, address: str, common: Any, own: Any) -> Any:
             return (
@@ -162,7 +155,7 @@ def test_a_worker_that_fails_alone_is_refused_without_a_second_question(
 def test_workers_are_read_again_only_if_one_has_declared_something(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, declares: bool, gpus: list[str], has_declared: bool
 ) -> None:
-    async def list_gpus(known: Any, worker: Any) -> list[str]:
+    async def list_gpus() -> list[str]:
         return gpus
 
     async def declare_resources(*args: Any, **options: Any) -> None:

@@ -140,7 +140,7 @@ class FakeClient:
             return {workers[0]: error}
 
     async def declare(self, worker: WorkerCapacity, *, declare: bool) -> None:
-        visible = await list_gpus(list(worker.resources) if declare else None, self.worker)
+        visible = await list_gpus()
         calls = BatchedCalls(self)
         await declare_resources(self, calls, worker, visible, declare=declare, timeout_s=30.0)
 

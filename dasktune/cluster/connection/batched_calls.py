@@ -175,7 +175,7 @@ class BatchedCalls:
                 work = self._client.run(function, *args, workers=[address], on_error="return")
                 call = asyncio.ensure_future(work)
                 call.add_done_callback(consume_exception)
-                # Others must not wait for their turn until a worker that hangs is given up.
+                # Others must not wait for their turn as long as for a worker that hangs.
                 await asyncio.wait((call,), timeout=self._longest_s / _TURNS)
             await asyncio.wait((call, result), return_when=asyncio.FIRST_COMPLETED)
             if call.done():

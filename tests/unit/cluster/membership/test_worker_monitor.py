@@ -57,6 +57,7 @@ def pauses(client: Client) -> list[float]:
             await asyncio.sleep(0.1)
         monitor.close()
         running.cancel()
+        await asyncio.wait((running,))
 
     run_virtually(watch())
     return [after - before for before, after in pairwise(client.read_at)]

@@ -122,7 +122,9 @@ class WorkerMonitor:
     def open(self) -> None:
         """Subscribe to the scheduler's events; called again after each reconnect."""
         self._comm = self._client.scheduler_comm
-        self._comm.interval = min(self._comm.interval, _SEND_INTERVAL)
+        # The connection may be lost already, before the first reading.
+        if self._comm is not None:
+            self._comm.interval = min(self._comm.interval, _SEND_INTERVAL)
         # The subscriptions of an earlier connection were lost with it.
         self._subscribed = set()
         self._client.subscribe_topic(_MEMORY_RESTART_TOPIC, self._on_killed_for_memory)

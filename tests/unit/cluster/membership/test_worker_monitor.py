@@ -33,24 +33,28 @@ class Client:
     def unsubscribe_topic(self, *args: Any) -> None: ...
 
 
+def monitor_of(client: Any) -> WorkerMonitor:
+    async def reconnect() -> None: ...
+
+    share: Any = SimpleNamespace(demand=lambda: None, on_answer=lambda answer: None)
+    return WorkerMonitor(
+        client,
+        scheduler_wait=60.0,
+        own_prefix="mine",
+        answered_at=lambda address: 0.0,
+        on_workers=lambda workers: None,
+        on_removed=lambda address, expected, taken: None,
+        on_disconnect=lambda: None,
+        on_reconnect=reconnect,
+        share=share,
+    )
+
+
 def pauses(client: Client) -> list[float]:
     """Return the seconds between the beginnings of six readings."""
 
-    async def reconnect() -> None: ...
-
     async def watch() -> None:
-        share: Any = SimpleNamespace(demand=lambda: None, on_answer=lambda answer: None)
-        monitor = WorkerMonitor(
-            client,  # type: ignore[arg-type]
-            scheduler_wait=60.0,
-            own_prefix="mine",
-            answered_at=lambda address: 0.0,
-            on_workers=lambda workers: None,
-            on_removed=lambda address, expected, taken: None,
-            on_disconnect=lambda: None,
-            on_reconnect=reconnect,
-            share=share,
-        )
+        monitor = monitor_of(client)
         monitor.open()
         running = asyncio.ensure_future(monitor.run())
         while len(client.read_at) < 6:
@@ -77,3 +81,14 @@ def test_the_client_sends_its_messages_without_delay() -> None:
     client = Client(0.01)
     pauses(client)
     assert client.scheduler_comm.interval == 0.001
+
+
+def test_a_connection_that_is_lost_before_the_first_reading_is_found_by_it() -> None:
+    async def read() -> bool:
+        client: Any = Client(0.01)
+        client.status, client.scheduler_comm = "connecting", None
+        monitor = monitor_of(client)
+        monitor.open()
+        return await monitor.read()
+
+    assert run_virtually(read()) is False

@@ -223,8 +223,12 @@ def test_a_large_trial_begins_among_small_ones(client: Client, tmp_path: Path) -
 
 
 def devices_held(dask_scheduler: Any) -> list[dict[int, float]]:
-    """Return the parts of GPUs of each lease that a worker has granted."""
-    leases = dask_scheduler.plugins[PLUGIN_NAME].records.by_experiment.values()
+    """Return the parts of GPUs of each lease that a worker has granted.
+
+    The plugin that knows them comes a little after the first trials of an experiment.
+    """
+    plugin = dask_scheduler.plugins.get(PLUGIN_NAME)
+    leases = plugin.records.by_experiment.values() if plugin else ()
     return [dict(lease.gpus) for held in leases for lease in held.values() if lease.gpus]
 
 

@@ -73,9 +73,12 @@ def pid_after(slot: Slot, **options: Any) -> int:
 
 
 def hold_interpreter(config: dict[str, Any]) -> None:
+    """Hold the lock of the interpreter for good, and create the file `held` while doing so."""
     tune.report({"pid": os.getpid()})
-    # A call by PyDLL keeps the lock of the interpreter: nothing else runs in the process.
-    ctypes.PyDLL(None).sleep(1000)
+    # A call by PyDLL keeps the lock of the interpreter: nothing else runs in the process. An
+    # interrupt that comes between the report and this call would end the trial like any other, so
+    # the call itself says that it has begun.
+    ctypes.PyDLL(None).system(f"touch '{config['held']}'; exec sleep 1000".encode())
 
 
 # Results.
@@ -326,9 +329,13 @@ def test_a_process_that_cannot_be_started_fails_the_trial(
 
 
 @pytest.mark.parametrize(("order", "end"), [(StopAnswer(), Stopped), (PauseAnswer(), Paused)])
-def test_code_that_never_listens_is_killed_and_ends_as_ordered(slot: Slot, order: Any, end: type) -> None:
-    trial = slot.start(hold_interpreter, chance=0.05)
+def test_code_that_never_listens_is_killed_and_ends_as_ordered(
+    slot: Slot, tmp_path: Path, order: Any, end: type
+) -> None:
+    held = tmp_path / "held"
+    trial = slot.start(hold_interpreter, {"held": held}, chance=0.05)
     pid = trial.result("pid")
+    until(held.exists)
     trial.run.answer(order)
     trial.run.interrupt()
     trial.run.interrupt()
@@ -336,9 +343,10 @@ def test_code_that_never_listens_is_killed_and_ends_as_ordered(slot: Slot, order
     until(lambda: is_gone(pid))
 
 
-def test_an_interrupt_without_an_order_stops(slot: Slot) -> None:
-    trial = slot.start(hold_interpreter, chance=0.0)
-    trial.result("pid")
+def test_an_interrupt_without_an_order_stops(slot: Slot, tmp_path: Path) -> None:
+    held = tmp_path / "held"
+    trial = slot.start(hold_interpreter, {"held": held}, chance=0.0)
+    until(held.exists)
     trial.run.interrupt()
     assert isinstance(trial.end(), Stopped)
 
@@ -531,8 +539,12 @@ import sys
 from pathlib import Path
 sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(process_run_kit.__file__).parent)!r}]
 import test_process_run
-trial = test_process_run.Slot(Path(sys.argv[1])).start(test_process_run.hold_interpreter)
-print(trial.result("pid"), flush=True)
+place = Path(sys.argv[1])
+held = place / "held"
+trial = test_process_run.Slot(place).start(test_process_run.hold_interpreter, {{"held": held}})
+pid = trial.result("pid")
+test_process_run.until(held.exists)
+print(pid, flush=True)
 trial.end()
 """
 

@@ -22,6 +22,8 @@ from difflib import get_close_matches
 from itertools import count
 from typing import Any, Final
 
+from distributed.utils import wait_for
+
 from dasktune.cluster.connection.batched_calls import BatchedCalls
 from dasktune.cluster.connection.by_value import pickled_once
 from dasktune.cluster.connection.daemon_thread import run_in_daemon_thread
@@ -311,7 +313,7 @@ async def _import_everywhere(
     addresses = [worker.address for worker in workers]
     try:
         work = client.run(_asker(), exchange.common, None, workers=addresses, on_error="return")
-        await asyncio.wait_for(work, checks.combined_s)
+        await wait_for(work, checks.combined_s)
     except Exception as error:  # the scheduler or the connection may raise any exception
         logger.info("not all of %d workers have imported dasktune yet: %r", len(addresses), error)
 
@@ -389,7 +391,7 @@ class _Exchange:
         finally:
             removing = asyncio.gather(*map(exchange._remove, (exchange.token, *exchange._replies)))
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(removing, checks.timeout_s)
+                await wait_for(removing, checks.timeout_s)
 
     def new_reply(self) -> str:
         """Return the name of another copy."""
@@ -400,14 +402,22 @@ class _Exchange:
     async def fault_of(self, reply: str) -> str:
         """Return what is wrong with a copy; empty if nothing is wrong."""
         async with self._gate:
-            answer = await _use_storage_here(self._checks, self._read, reply)
+            answer, is_deleted = await _use_storage_here(self._checks, self._take, reply)
+        if is_deleted:
+            self._replies.discard(reply)
         return "" if answer == self.token.encode() else "a file that was written there is not visible here"
 
-    def _read(self, reply: str) -> bytes:
+    def _take(self, reply: str) -> tuple[bytes, bool]:
+        """Read a copy, which may be missing, and delete it; return it and whether it is deleted."""
         try:
-            return self._checks.storage.read_bytes(reply)
+            answer = self._checks.storage.read_bytes(reply)
         except FileNotFoundError:
-            return b""
+            return b"", False
+        try:
+            self._checks.storage.remove(reply)
+        except Exception:  # it is deleted with the others in the end, if that is possible
+            return answer, False
+        return answer, True
 
     async def _remove(self, name: str) -> None:
         # An error is ignored: a storage that fails has failed before, with a better message.
@@ -535,7 +545,7 @@ def _judge_code(worker: WorkerCapacity, found: Mapping[str, Any], checks: Checks
 async def _use_storage_here(checks: Checks, operation: Callable[..., Any], *args: Any) -> Any:
     """Use the storage from this process, in a thread and with a deadline."""
     try:
-        return await asyncio.wait_for(run_in_daemon_thread(operation, *args), checks.timeout_s)
+        return await wait_for(run_in_daemon_thread(operation, *args), checks.timeout_s)
     except (FileNotFoundError, TuneError):
         raise
     except Exception as exc:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from distributed.utils import wait_for
+
 from dasktune.cluster.connection.batched_calls import BatchedCalls
 from dasktune.placement import WorkerCapacity
 
@@ -20,7 +22,7 @@ async def run_on_worker(
     """
     calls = client if isinstance(client, BatchedCalls) else BatchedCalls(client)
     try:
-        return await asyncio.wait_for(calls.run_on_worker(worker.address, function, *args), timeout_s)
+        return await wait_for(calls.run_on_worker(worker.address, function, *args), timeout_s)
     except asyncio.TimeoutError:
         return TimeoutError(f"no answer within {timeout_s:g} s")
     except Exception as exc:  # the scheduler or the connection may raise any exception

@@ -9,11 +9,20 @@ import asyncio
 import logging
 from typing import Any
 
-from distributed import Actor, Client
+from distributed import Client
+from distributed.actor import ProxyRPC
+from distributed.utils import wait_for
 
 from dasktune.cluster.connection.batched_tasks import BatchedTasks
 from dasktune.cluster.connection.futures import cancel, ended
-from dasktune.cluster.protocol.wire_messages import Reply, Request, TransferCall, dumps, open_reply
+from dasktune.cluster.protocol.wire_messages import (
+    ACTOR_CALL,
+    Reply,
+    Request,
+    TransferCall,
+    dumps,
+    open_reply,
+)
 from dasktune.cluster.resources.resource_lease import ResourceLease
 from dasktune.cluster.worker.trial_actor import TrialActor
 
@@ -81,12 +90,12 @@ class ActorHandle:
         self._client, self._tasks = client, tasks
         self._priority = priority
         self._future: Any = None
-        self._actor: Any = None
+        self._is_created = False
 
     @property
     def is_open(self) -> bool:
         """Whether the actor can be called."""
-        return self._actor is not None
+        return self._is_created
 
     @property
     def is_cancelled(self) -> bool:
@@ -125,11 +134,10 @@ class ActorHandle:
         # A Dask future binds to the client that is current when its result arrives.
         with self._client.as_current():
             try:
-                # The future's own result is not fetched: from a worker in this process it would be
-                # the worker's handle, which works on the worker's loop and would not wake this one.
-                # And fetching takes a further connection to the worker and a call.
-                await asyncio.wait_for(ended(self._future), timeout_s)
-                self._actor = Actor(TrialActor, self.address, self.key)
+                # The future's result, Dask's own handle, is not fetched: that takes a further
+                # connection to the worker and a call, and it would not be used.
+                await wait_for(ended(self._future), timeout_s)
+                self._is_created = True
             except asyncio.TimeoutError:
                 reason = f"{self.address} did not create an actor within {timeout_s:.0f} s"
                 raise ActorCallFailed(reason, timed_out=True) from None
@@ -172,7 +180,7 @@ class ActorHandle:
     async def _call(self, method: str, value: Any, deadline: float) -> Any:
         blob = dumps(value)
         try:
-            answer = await asyncio.wait_for(self._execute(method, blob), deadline)
+            answer = await wait_for(self._execute(method, blob), deadline)
         except asyncio.TimeoutError:
             reason = f"{self.address} did not answer within {deadline:.0f} s"
             raise ActorCallFailed(reason, timed_out=True) from None
@@ -181,16 +189,16 @@ class ActorHandle:
         return open_reply(answer)
 
     async def _execute(self, method: str, blob: bytes) -> bytes:
-        if self._actor is not None and self._client.direct_to_workers:
-            # What Dask's actor does, without its thread-safe future, which costs as much as the
-            # call itself. The argument and the result are bytes, which Dask need not pickle.
-            worker = self._client.rpc(self.address)
-            reply = await worker.actor_execute(actor=self.key, function=method, args=[blob], kwargs={})
-            if reply["status"] != "OK":
-                raise reply["exception"]
-            answer: bytes = reply["result"]
-            return answer
-        return await _call_actor(self._actor, method, blob)
+        # Through the scheduler if this process cannot reach the workers.
+        is_direct = self._client.direct_to_workers
+        worker = (
+            self._client.rpc(self.address) if is_direct else ProxyRPC(self._client.scheduler, self.address)
+        )
+        answer: Any = await getattr(worker, ACTOR_CALL)(actor=self.key, method=method, blob=blob)
+        if not isinstance(answer, bytes):
+            # A worker without the operation answers None: it has never had an actor.
+            raise ConnectionError(f"the worker does not accept calls of actors, got {answer!r}")
+        return answer
 
     async def close(self) -> None:
         """Release the actor and its leases in Dask, in any state. The worker then stops its trial.
@@ -219,17 +227,11 @@ class ActorHandle:
         return leases
 
     async def _release_future(self) -> None:
-        future, self._future, self._actor = self._future, None, None
+        future, self._future, self._is_created = self._future, None, False
         if future is None or future.cancelled():
             return
         try:
-            await asyncio.wait_for(cancel(future), _CLOSE_DEADLINE)
+            await wait_for(cancel(future), _CLOSE_DEADLINE)
         except Exception as error:
             # A scheduler that was lost or restarted no longer has the actor.
             logger.info("the actor %s could not be released: %r", self.key, error)
-
-
-async def _call_actor(actor: Any, method: str, blob: bytes) -> bytes:
-    # If the actor's worker was lost, looking up the method already raises.
-    answer: bytes = await getattr(actor, method)(blob)
-    return answer

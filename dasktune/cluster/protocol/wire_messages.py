@@ -15,7 +15,7 @@ import pickle
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import cloudpickle
 
@@ -25,6 +25,7 @@ from dasktune.trainable.reporting.trial_messages import Answer
 from dasktune.trainable.spec import TrialSpec
 
 __all__ = [
+    "ACTOR_CALL",
     "Assignment",
     "LeaseGranted",
     "Notification",
@@ -44,6 +45,11 @@ __all__ = [
 ]
 
 _Self = TypeVar("_Self")
+
+#: The operation of a worker that calls a method of an actor; see :func:`pickled_call`. Dask's own
+#: operation does the same, but pickles the result once more and sends it in frames of its own,
+#: which costs the driver a sixth of a call.
+ACTOR_CALL: Final = "dasktune-call"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from math import ceil
 from typing import Any, Final
 
 import cloudpickle
+from distributed.utils import wait_for
 
 from dasktune.cluster.connection.batched_calls import BatchedCalls
 from dasktune.placement import WorkerCapacity, devices
@@ -76,12 +77,12 @@ async def declare_resources(
         # By value, because the scheduler may not have dasktune.
         cloudpickle.register_pickle_by_value(devices)
         deal = client.run_on_scheduler(_assign_gpus(), worker.address, visible)
-        gpus = await asyncio.wait_for(deal, timeout_s)
+        gpus = await wait_for(deal, timeout_s)
     if declare and not {"CPU", *(["GPU"] if gpus else [])} <= set(known):
         # Dask forgets what tasks use when a worker declares something, so nothing comes in between.
         work = calls.run_on_worker(worker.address, _declare, known, len(gpus))
-        await asyncio.wait_for(work, timeout_s)
-        await asyncio.wait_for(calls.tell_scheduler(_RECOUNT, worker.address), timeout_s)
+        await wait_for(work, timeout_s)
+        await wait_for(calls.tell_scheduler(_RECOUNT, worker.address), timeout_s)
 
 
 # Functions that run on the worker

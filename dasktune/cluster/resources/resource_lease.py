@@ -25,6 +25,7 @@ from contextlib import suppress
 from typing import Any, Final
 from uuid import uuid4
 
+from distributed.utils import wait_for
 from distributed.worker import get_worker
 
 from dasktune.cluster.connection.batched_tasks import BatchedTasks
@@ -211,7 +212,7 @@ class ResourceLease:
         if future is None or future.cancelled():
             return
         try:
-            await asyncio.wait_for(cancel(future), _RELEASE_DEADLINE)
+            await wait_for(cancel(future), _RELEASE_DEADLINE)
         except Exception as error:
             # A scheduler that was lost or restarted no longer has the lease.
             logger.info("the lease %s could not be released: %r", self.key, error)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,7 +23,7 @@ from typing import Any, Final
 from distributed.worker import get_worker
 
 from dasktune.cluster.data.kept_checkpoints import key_of
-from dasktune.cluster.protocol.wire_messages import Reply, Request, TransferCall, pickled_call
+from dasktune.cluster.protocol.wire_messages import ACTOR_CALL, Reply, Request, TransferCall, pickled_call
 from dasktune.cluster.worker.assignment import AssignedTrial
 from dasktune.cluster.worker.endpoint import WorkerEndpoint
 from dasktune.cluster.worker.trainable_loader import TrainableLoader
@@ -111,6 +112,7 @@ class TrialActor:
         self._orphaned_at: float | None = None
         self._loader = TrainableLoader(self._worker, self._plugin, self, 2 * stop_grace)
         self._warm_process = WarmProcess()
+        _accept_calls(self._worker)
         self._endpoint = WorkerEndpoint.of(self._worker, self._plugin, topic, fence_after)
         self._plugin.actors[key] = self
         self._endpoint.start_watch()
@@ -355,3 +357,21 @@ class TrialActor:
         # A stop order first: without one, the exception would count as a failure of user code.
         trial.end_with(StopAnswer(reason=reason))
         raise TrialInterrupted(reason)
+
+
+def _accept_calls(worker: Any) -> None:
+    """Let a worker call the methods of its actors for drivers, from now on. Thread-safe.
+
+    Several actors may do this at the same time: one of the equal handlers stays.
+    """
+    # Dask keeps each handler that was called for as long as the process lives.
+    host = weakref.ref(worker)
+
+    async def call(actor: str, method: str, blob: bytes) -> bytes:
+        serving: Any = host()
+        # Dask answers with a KeyError if it has released the actor.
+        answer: bytes = await getattr(serving.state.actors[actor], method)(blob)
+        return answer
+
+    if ACTOR_CALL not in worker.handlers:
+        worker.handlers[ACTOR_CALL] = call

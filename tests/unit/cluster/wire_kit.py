@@ -272,6 +272,7 @@ class Worker:
         payload = cloudpickle.dumps({"trainable": perform})
         self.plugin = SimpleNamespace(actors={}, endpoints={}, payload=payload, shared={})
         self.plugins = {"plugin": self.plugin}
+        self.handlers = {}
         self.address = "tcp://worker"
         self.state = SimpleNamespace(actors={"actor-0": None, "actor-1": None})
         self.loop = SimpleNamespace(

@@ -12,9 +12,8 @@ import pytest
 
 from dasktune.cluster.connection import futures
 from dasktune.cluster.connection.batched_tasks import BatchedTasks
-from dasktune.cluster.driver import actor_handle
 from dasktune.cluster.driver.actor_handle import ActorCallFailed, ActorHandle
-from dasktune.cluster.protocol.wire_messages import Reply, Request
+from dasktune.cluster.protocol.wire_messages import ACTOR_CALL, Reply, Request
 from dasktune.cluster.resources.resource_lease import LeaseFailed, ResourceLease
 from dasktune.placement import Claim
 
@@ -40,9 +39,8 @@ class Future:
 
 
 class Client:
-    direct_to_workers = True
-
-    def __init__(self, *, answers: list[Any]) -> None:
+    def __init__(self, *, answers: list[Any], direct_to_workers: bool = True) -> None:
+        self.direct_to_workers = direct_to_workers
         self.future = Future()
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self._answers = answers
@@ -54,14 +52,27 @@ class Client:
         return [self.future]
 
     def rpc(self, address: str) -> Any:
-        async def actor_execute(**message: Any) -> Any:
-            self.calls.append((address, message))
-            answer = self._answers.pop(0)
-            if isinstance(answer, Exception):
-                return {"status": "error", "exception": answer}
-            return {"status": "OK", "result": pickle.dumps(("ok", answer))}
+        assert self.direct_to_workers
 
-        return SimpleNamespace(actor_execute=actor_execute)
+        async def call(**message: Any) -> Any:
+            return self._answer(address, message)
+
+        return SimpleNamespace(**{ACTOR_CALL: call})
+
+    @property
+    def scheduler(self) -> Any:
+        async def proxy(worker: str, msg: dict[str, Any]) -> Any:
+            assert msg.pop("op") == ACTOR_CALL
+            return self._answer(worker, msg)
+
+        return SimpleNamespace(proxy=proxy)
+
+    def _answer(self, address: str, message: dict[str, Any]) -> Any:
+        self.calls.append((address, message))
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer and pickle.dumps(("ok", answer))
 
 
 @pytest.fixture(autouse=True)
@@ -69,12 +80,7 @@ def _without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
     async def wait(future: Any) -> None:
         pass
 
-    def no_call(*args: Any) -> Any:
-        raise AssertionError("called through Dask's actor")
-
     monkeypatch.setattr(futures, "wait", wait)
-    monkeypatch.setattr(actor_handle, "Actor", lambda *args: object())
-    monkeypatch.setattr(actor_handle, "_call_actor", no_call)
 
 
 def test_a_new_actor_is_not_fetched_from_its_worker() -> None:
@@ -120,7 +126,8 @@ def test_a_lease_that_is_released_while_it_is_submitted_holds_nothing() -> None:
     assert client.future.is_cancelled
 
 
-def test_a_poll_is_a_plain_call_to_the_worker() -> None:
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_poll_is_one_call_to_the_worker_or_through_the_scheduler(direct: bool) -> None:
     async def work() -> list[Any]:
         actor = ActorHandle(client, BatchedTasks(client), ADDRESS, "actor-1")
         await actor.open(60.0)
@@ -130,10 +137,21 @@ def test_a_poll_is_a_plain_call_to_the_worker() -> None:
         return replies
 
     reply = Reply(reports=())
-    client: Any = Client(answers=[reply, ValueError("as planned")])
+    client: Any = Client(answers=[reply, ValueError("as planned")], direct_to_workers=direct)
     assert asyncio.run(work()) == [reply]
     (address, message), _ = client.calls
-    (blob,) = message.pop("args")
     assert address == ADDRESS
-    assert pickle.loads(blob) == Request(number=7)
-    assert message == {"actor": "actor-1", "function": "poll", "kwargs": {}}
+    assert pickle.loads(message.pop("blob")) == Request(number=7)
+    assert message == {"actor": "actor-1", "method": "poll"}
+
+
+def test_a_worker_that_never_had_an_actor_fails_the_call() -> None:
+    async def work() -> None:
+        actor = ActorHandle(client, BatchedTasks(client), ADDRESS, "actor-1")
+        await actor.open(60.0)
+        with pytest.raises(ActorCallFailed, match="does not accept calls of actors, got None"):
+            await actor.poll(Request(number=7))
+
+    # Dask answers so if it does not know the operation.
+    client: Any = Client(answers=[None])
+    asyncio.run(work())

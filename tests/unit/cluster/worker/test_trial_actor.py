@@ -12,8 +12,10 @@ import cloudpickle
 import pytest
 
 from dasktune.cluster.protocol.wire_messages import (
+    ACTOR_CALL,
     Assignment,
     Refused,
+    Reply,
     Request,
     TransferCall,
     TrialUpdate,
@@ -75,6 +77,7 @@ class Worker:
         self.plugin = SimpleNamespace(actors={}, endpoints={}, leases={}, payload=payload)
         self.address = "tcp://worker"
         self.plugins = {"plugin": self.plugin}
+        self.handlers = {}
         self.state = SimpleNamespace(actors={"actor-1": None})
         self.loop = Loop()
         self.rung = 0
@@ -206,6 +209,29 @@ def test_a_slot_keeps_the_object_for_its_next_trial(tell):
     assert tell.log == ["setup", "reset", "reset"]
     assert not worker.actor.is_busy
     assert not worker.occupied
+
+
+def test_a_worker_calls_its_actors_for_the_driver_as_long_as_dask_keeps_them():
+    worker = Worker(lambda config: None)
+    request = dumps(Request(number=1))
+    call = functools.partial(worker.handlers[ACTOR_CALL], actor="actor-1", method="poll", blob=request)
+    worker.state.actors["actor-1"] = worker.actor
+    assert open_reply(asyncio.run(call())) == Reply(reports=())
+    del worker.state.actors["actor-1"]
+    with pytest.raises(KeyError, match="actor-1"):
+        asyncio.run(call())
+    # A second actor of the worker changes nothing.
+    first = worker.handlers[ACTOR_CALL]
+    TrialActor(
+        "actor-2",
+        plugin="plugin",
+        topic="topic",
+        worker=worker,
+        driver_ttl=60.0,
+        fence_after=60.0,
+        stop_grace=0.05,
+    )
+    assert worker.handlers[ACTOR_CALL] is first
 
 
 def test_without_reuse_nothing_is_kept(tell):

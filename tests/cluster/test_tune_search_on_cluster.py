@@ -64,8 +64,15 @@ def noting(directory):
 
 def wait_for_record(place, text):
     """Wait until the driver knows of something: until its journal speaks of it."""
+
+    def content(path):
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:  # a file that the driver has renamed meanwhile
+            return b""
+
     deadline = time.monotonic() + 300
-    while not any(text in path.read_bytes() for path in Path(place).rglob("journal/*")):
+    while not any(text in content(path) for path in Path(place).rglob("journal/*")):
         assert time.monotonic() < deadline, f"nothing is known of {text}"
         time.sleep(0.05)
 

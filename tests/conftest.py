@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
@@ -33,6 +34,10 @@ for _name, _setting in DASK_SETTINGS.items():
 # in busy loops. With a process of the tests on each processor, the tests of `WarmStart`, which
 # fits boosted trees, took 50 times the processor time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell lets what it starts in the background ignore Ctrl-C, and every process below inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples on every machine; on a slow one it may take its time to make and to try one.
 settings.register_profile(

@@ -35,7 +35,7 @@ for _name, _setting in DASK_SETTINGS.items():
 # fits boosted trees, took 50 times the processor time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# A shell lets what it starts in the background ignore Ctrl-C, and every process below inherits that.
+# A shell lets what it starts in the background ignore Ctrl-C; every process below inherits that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -97,7 +97,7 @@ class Ledger:
             if before is None:
                 holding = self._allocations.setdefault(address, Allocations())
                 self._entries[address] = LedgerEntry(next(self._arrivals), worker, holding)
-            elif not self._is_equivalent(before, worker):
+            elif before is not worker and not self._is_equivalent(before, worker):
                 self._entries[address].update(worker)
             else:
                 continue

@@ -15,13 +15,14 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import count
 from typing import Any, Final
 
+from distributed.threadpoolexecutor import ThreadPoolExecutor as DaemonThreads
 from distributed.utils import wait_for
 
 from dasktune.cluster.connection.batched_calls import BatchedCalls
@@ -171,7 +172,7 @@ def check_storage(storage: Storage, *, timeout_s: float = 60.0) -> None:
     checks = Checks(blob=b"", storage=storage, timeout_s=timeout_s)
     # In another thread: the caller's thread may have a running event loop.
     with ThreadPoolExecutor(1, thread_name_prefix="dasktune-storage") as pool:
-        pool.submit(asyncio.run, _use_storage_here(checks, probe, storage)).result()
+        pool.submit(asyncio.run, _probe_storage(checks, storage)).result()
 
 
 def check_request(ledger: Ledger, resources: PlacementGroupFactory, advice: str = "") -> None:
@@ -376,6 +377,8 @@ class _Exchange:
         self._replies: set[str] = set()
         self._numbers = count()
         self._gate = asyncio.Semaphore(_FILES_AT_ONCE)
+        # A storage that hangs cannot block the exit: the threads of Dask's executor are daemons.
+        self._threads = DaemonThreads(_FILES_AT_ONCE, thread_name_prefix="dasktune-preflight")
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -385,13 +388,16 @@ class _Exchange:
         if not writes:
             yield exchange
             return
-        await _use_storage_here(checks, checks.storage.write_bytes, exchange.token, exchange.token.encode())
         try:
-            yield exchange
+            await exchange._use(checks.storage.write_bytes, exchange.token, exchange.token.encode())
+            try:
+                yield exchange
+            finally:
+                removing = asyncio.gather(*map(exchange._remove, (exchange.token, *exchange._replies)))
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await wait_for(removing, checks.timeout_s)
         finally:
-            removing = asyncio.gather(*map(exchange._remove, (exchange.token, *exchange._replies)))
-            with contextlib.suppress(asyncio.TimeoutError):
-                await wait_for(removing, checks.timeout_s)
+            exchange._threads.shutdown(wait=False)
 
     def new_reply(self) -> str:
         """Return the name of another copy."""
@@ -401,8 +407,7 @@ class _Exchange:
 
     async def fault_of(self, reply: str) -> str:
         """Return what is wrong with a copy; empty if nothing is wrong."""
-        async with self._gate:
-            answer, is_deleted = await _use_storage_here(self._checks, self._take, reply)
+        answer, is_deleted = await self._use(self._take, reply)
         if is_deleted:
             self._replies.discard(reply)
         return "" if answer == self.token.encode() else "a file that was written there is not visible here"
@@ -422,8 +427,12 @@ class _Exchange:
     async def _remove(self, name: str) -> None:
         # An error is ignored: a storage that fails has failed before, with a better message.
         with contextlib.suppress(PreflightError):
-            async with self._gate:
-                await _use_storage_here(self._checks, self._checks.storage.remove, name)
+            await self._use(self._checks.storage.remove, name)
+
+    async def _use(self, operation: Callable[..., Any], *args: Any) -> Any:
+        async with self._gate:
+            working = asyncio.get_running_loop().run_in_executor(self._threads, operation, *args)
+            return await _answer_of_storage(self._checks, working)
 
 
 async def _silent(client: Any, workers: Iterable[WorkerCapacity], checks: Checks) -> dict[str, str]:
@@ -542,10 +551,14 @@ def _judge_code(worker: WorkerCapacity, found: Mapping[str, Any], checks: Checks
         )
 
 
-async def _use_storage_here(checks: Checks, operation: Callable[..., Any], *args: Any) -> Any:
-    """Use the storage from this process, in a thread and with a deadline."""
+async def _probe_storage(checks: Checks, storage: Storage) -> None:
+    await _answer_of_storage(checks, run_in_daemon_thread(probe, storage))
+
+
+async def _answer_of_storage(checks: Checks, working: Awaitable[Any]) -> Any:
+    """Wait for what a thread of this process does in the storage, with a deadline."""
     try:
-        return await wait_for(run_in_daemon_thread(operation, *args), checks.timeout_s)
+        return await wait_for(working, checks.timeout_s)
     except (FileNotFoundError, TuneError):
         raise
     except Exception as exc:

@@ -225,6 +225,8 @@ class DaskTrialExecutor:
             on_disconnect=self._on_disconnect,
             on_reconnect=self._on_reconnect,
             share=self._share,
+            # Whatever depends on a worker's silence waits for at least half of the timeout.
+            recent_s=self._settings.heartbeat_timeout / 4,
         )
 
     # The port

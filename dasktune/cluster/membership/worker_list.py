@@ -14,10 +14,14 @@ from dasktune.cluster.resources.declare import GPUS
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME
 from dasktune.placement import WorkerCapacity
 
-__all__ = ["list_workers", "read_cluster"]
+__all__ = ["KnownWorkers", "list_workers", "read_cluster"]
 
 #: Given each worker's last heartbeat and its age in seconds, by address, returns the ages to use.
 CountAges: TypeAlias = Callable[[Mapping[str, tuple[float, float]]], Mapping[str, float]]
+
+#: What the scheduler says of each worker, by address; the last heartbeat of each, and its age in
+#: seconds; and the answer of the plugin that shares the cluster.
+_Reading: TypeAlias = tuple[dict[str, dict[str, Any]], dict[str, tuple[float, float]], dict[str, Any] | None]
 
 #: Amounts below this are rounding errors of sums of fractions.
 _LEAST: Final = 1e-6
@@ -47,7 +51,7 @@ def _booked_by_tasks(least: float) -> Callable[[Any, float], dict[str, float]]:
 @pickled_once
 def _reader(
     least: float = _LEAST, gpus: str = GPUS, plugin_name: str = PLUGIN_NAME
-) -> Callable[..., tuple[dict[str, dict[str, Any]], dict[str, Any] | None]]:
+) -> Callable[..., _Reading]:
     """Return a function that reads the workers on the scheduler.
 
     It is nested so that it pickles by value: the scheduler may not have dasktune. It returns plain
@@ -66,16 +70,14 @@ def _reader(
                         used[kind] = used.get(kind, 0.0) - amount
         return {kind: amount for kind, amount in used.items() if amount > least}
 
-    def read(
-        own_prefix: str, demand: dict[str, Any] | None, dask_scheduler: Any = None
-    ) -> tuple[dict[str, dict[str, Any]], dict[str, Any] | None]:
+    def read(own_prefix: str, demand: dict[str, Any] | None, dask_scheduler: Any = None) -> _Reading:
         from distributed.metrics import time
 
         plugin = None if demand is None else dask_scheduler.plugins.get(plugin_name)
         share = None if plugin is None else plugin.exchange(own_prefix, demand)
         priority = 0.0 if demand is None else demand["priority"]
         now = time()
-        workers = {}
+        workers, heartbeats = {}, {}
         for worker in dask_scheduler.workers.values():
             used = others(worker, own_prefix)
             workers[worker.address] = {
@@ -89,16 +91,55 @@ def _reader(
                 **(plugin.limits(own_prefix, worker, used) if plugin and share else {}),
                 "devices": tuple(worker.extra.get(gpus, {}).get("owned", ())),
                 "status": worker.status.name,
-                "age": max(0.0, now - worker.last_seen),
-                "heartbeat": worker.last_seen,
                 "memory": worker.metrics.get("memory", 0),
                 "memory_limit": worker.memory_limit or 0,
                 "python": ".".join(worker.versions.get("host", {}).get("python", "").split(".")[:2]),
                 "nanny": worker.nanny is not None,
             }
-        return workers, share
+            heartbeats[worker.address] = worker.last_seen, max(0.0, now - worker.last_seen)
+        return workers, heartbeats, share
 
     return read
+
+
+class KnownWorkers:
+    """The workers of the last reading; those that have not changed are the same objects again.
+
+    Most workers of a large cluster send no heartbeat between two readings. A thousand new objects
+    at each reading would take a tenth of the driver's time, most of it in the garbage collector.
+
+    Parameters
+    ----------
+    recent_s : float, default=0
+        A heartbeat that is younger than this, in seconds, has the age 0.
+    """
+
+    def __init__(self, recent_s: float = 0.0) -> None:
+        self._recent_s = recent_s
+        #: What the scheduler said of each worker, and the worker, by address.
+        self._known: dict[str, tuple[dict[str, Any], WorkerCapacity]] = {}
+
+    def update(
+        self, found: Mapping[str, dict[str, Any]], ages: Mapping[str, float]
+    ) -> dict[str, WorkerCapacity]:
+        """Return the workers by address.
+
+        Parameters
+        ----------
+        found : mapping
+            What the scheduler says of each worker, by address.
+        ages : mapping
+            The seconds since each worker's last heartbeat, by address.
+        """
+        known = {}
+        for address, info in found.items():
+            age = 0.0 if ages[address] < self._recent_s else ages[address]
+            before = self._known.get(address)
+            if before is None or before[1].age != age or before[0] != info:
+                before = info, WorkerCapacity(**info, age=age)
+            known[address] = before
+        self._known = known
+        return {address: worker for address, (_, worker) in known.items()}
 
 
 async def list_workers(client: Any) -> dict[str, WorkerCapacity]:
@@ -126,6 +167,7 @@ async def read_cluster(
     own_prefix: str,
     demand: Mapping[str, Any] | None = None,
     count_ages: CountAges | None = None,
+    known: KnownWorkers | None = None,
 ) -> tuple[dict[str, WorkerCapacity], dict[str, Any] | None]:
     """Read all workers, and report the experiment's demand, in one call to the scheduler.
 
@@ -144,6 +186,8 @@ async def read_cluster(
     count_ages : callable, optional
         Given the time of each worker's last heartbeat and its age by the scheduler's clock, by
         address, returns the ages to use.
+    known : KnownWorkers, optional
+        The workers of the reading before, which this updates.
 
     Returns
     -------
@@ -151,9 +195,10 @@ async def read_cluster(
         The workers by address, and the answer of the plugin that shares the cluster; None if the
         scheduler lacks the plugin or no demand was given.
     """
-    found, share = await client.run_on_scheduler(_reader(), own_prefix, demand)
-    if count_ages is not None:
-        heartbeats = {address: (info["heartbeat"], info["age"]) for address, info in found.items()}
-        for address, age in count_ages(heartbeats).items():
-            found[address]["age"] = age
-    return {address: WorkerCapacity(**info) for address, info in found.items()}, share
+    found, heartbeats, share = await client.run_on_scheduler(_reader(), own_prefix, demand)
+    if count_ages is None:
+        ages: Mapping[str, float] = {address: age for address, (_, age) in heartbeats.items()}
+    else:
+        ages = count_ages(heartbeats)
+    known = KnownWorkers() if known is None else known
+    return known.update(found, ages), share

@@ -17,7 +17,7 @@ from typing import Any
 from distributed import Client
 
 from dasktune.cluster.membership.heartbeats import HeartbeatAges
-from dasktune.cluster.membership.worker_list import read_cluster
+from dasktune.cluster.membership.worker_list import KnownWorkers, read_cluster
 from dasktune.cluster.sharing.share_reporter import ShareReporter
 from dasktune.errors import ClusterLost
 from dasktune.placement import WorkerCapacity
@@ -81,6 +81,8 @@ class WorkerMonitor:
     share : ShareReporter
         Gives each reading the experiment's demand, and gets the answer before `on_workers` is
         called.
+    recent_s : float, default=0
+        A heartbeat that is younger than this, in seconds, has the age 0.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class WorkerMonitor:
         on_disconnect: Callable[[], None],
         on_reconnect: Callable[[], Awaitable[None]],
         share: ShareReporter,
+        recent_s: float = 0.0,
     ) -> None:
         self._client = client
         self._scheduler_wait = scheduler_wait
@@ -106,6 +109,7 @@ class WorkerMonitor:
         self._on_reconnect = on_reconnect
         self._share = share
         self._heartbeats = HeartbeatAges()
+        self._known = KnownWorkers(recent_s)
         self._read_now = asyncio.Event()
         #: When the last reading ended, on the loop's clock, and how long it took.
         self._read_at, self._read_seconds = 0.0, 0.0
@@ -207,7 +211,8 @@ class WorkerMonitor:
             return False
         loop = asyncio.get_running_loop()
         begun = loop.time()
-        reading = read_cluster(self._client, self._own_prefix, self._share.demand(), self._count_ages)
+        demand = self._share.demand()
+        reading = read_cluster(self._client, self._own_prefix, demand, self._count_ages, self._known)
         try:
             workers, share = await asyncio.wait_for(reading, _READ_DEADLINE)
         except asyncio.TimeoutError:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from dasktune.cluster.membership.worker_list import read_cluster
+from dasktune.cluster.membership.worker_list import KnownWorkers, read_cluster
 from dasktune.placement import WorkerCapacity
 
 
@@ -94,3 +94,21 @@ def test_the_ages_are_those_that_the_driver_counts() -> None:
     # The stand-in for the worker has sent its only heartbeat in 1970.
     assert heartbeats["tcp://a:1"][0] == 0.0
     assert heartbeats["tcp://a:1"][1] > 1e9
+
+
+def test_a_worker_is_the_same_object_until_something_changes() -> None:
+    def read(age: float) -> WorkerCapacity:
+        known_ages = dict.fromkeys(scheduler.workers, age)
+        found = read_cluster(scheduler, "mine", None, lambda heartbeats: known_ages, known)
+        return asyncio.run(found)[0]["tcp://a:1"]
+
+    scheduler, known = FakeScheduler(4, {}), KnownWorkers(recent_s=10.0)
+    first = read(0.5)
+    assert first.age == 0.0
+    assert read(9.5) is first
+    assert read(10.0).age == 10.0
+    scheduler.workers["tcp://a:1"].used_resources["CPU"] = 3.0
+    changed = read(0.5)
+    assert (first.used, changed.used) == ({}, {"CPU": 3.0})
+    del scheduler.workers["tcp://a:1"]
+    assert asyncio.run(read_cluster(scheduler, "mine", None, None, known))[0] == {}

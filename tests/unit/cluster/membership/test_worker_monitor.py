@@ -26,7 +26,7 @@ class Client:
     async def run_on_scheduler(self, *args: Any) -> Any:
         self.read_at.append(asyncio.get_running_loop().time())
         await asyncio.sleep(self._seconds.pop(0) if len(self._seconds) > 1 else self._seconds[0])
-        return {}, None
+        return {}, {}, None
 
     def subscribe_topic(self, *args: Any) -> None: ...
 

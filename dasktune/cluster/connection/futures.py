@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from distributed import wait
-
 __all__ = ["cancel", "consume_exception", "ended", "result_of"]
 
 
@@ -23,7 +21,7 @@ async def ended(future: Any) -> None:
     Exception
         The exception of the task, or an error that says that it was cancelled.
     """
-    await wait(future)
+    await future.exception()
     if future.status != "finished":
         await future
 

@@ -257,6 +257,9 @@ class FakeFuture:
         with suppress(asyncio.CancelledError):
             await self.task
 
+    async def exception(self):
+        await asyncio.wait([self.task])
+
 
 class UnwatchedEndpoint(WorkerEndpoint):
     """Does without the watch over the driver, which needs a loop in real time."""

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from dasktune.cluster.connection import futures
 from dasktune.cluster.connection.batched_tasks import BatchedTasks
 from dasktune.cluster.driver.actor_handle import ActorCallFailed, ActorHandle
 from dasktune.cluster.protocol.wire_messages import ACTOR_CALL, Reply, Request
@@ -32,6 +31,8 @@ class Future:
 
     async def cancel(self) -> None:
         self.is_cancelled = True
+
+    async def exception(self) -> None: ...
 
     def __await__(self) -> Any:
         self.fetched += 1
@@ -73,14 +74,6 @@ class Client:
         if isinstance(answer, Exception):
             raise answer
         return answer and pickle.dumps(("ok", answer))
-
-
-@pytest.fixture(autouse=True)
-def _without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def wait(future: Any) -> None:
-        pass
-
-    monkeypatch.setattr(futures, "wait", wait)
 
 
 def test_a_new_actor_is_not_fetched_from_its_worker() -> None:

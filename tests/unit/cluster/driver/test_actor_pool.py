@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from wire_kit import FakeFuture, run_virtually
 
-from dasktune.cluster.connection import futures
 from dasktune.cluster.data.broadcast import BroadcastFailed
 from dasktune.cluster.driver.actor_pool import ActorPool, PoolLimits
 from dasktune.cluster.resources.resource_lease import LeaseFailed, LeaseUnsupported
@@ -75,14 +74,6 @@ class Worker:
 
 async def _nothing(address: str, factor: float) -> None:
     pass
-
-
-@pytest.fixture(autouse=True)
-def _waiting_for_fakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def wait(future: FakeFuture) -> None:
-        await asyncio.wait([future.task])
-
-    monkeypatch.setattr(futures, "wait", wait)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 from wire_kit import run_virtually
 
-from dasktune.cluster.connection import futures
 from dasktune.cluster.driver.actor_handle import ActorCallFailed
 from dasktune.cluster.driver.actor_pool import ActorPool, PoolLimits, WorkerSlow
 from dasktune.cluster.driver.start_pacer import StartAttempt, StartPacer
@@ -242,15 +241,8 @@ class Created:
     async def cancel(self):
         self.task.cancel()
 
-
-@pytest.fixture(autouse=True)
-def _waiting_for_fakes(monkeypatch):
-    """Let the driver wait for the futures of this module as for those of Dask."""
-
-    async def wait(future):
-        await asyncio.wait([future.task])
-
-    monkeypatch.setattr(futures, "wait", wait)
+    async def exception(self):
+        await asyncio.wait([self.task])
 
 
 def make_pool(machine):

@@ -179,7 +179,7 @@ def test_a_notebook_keeps_the_last_picture(tmp_path, how):
     notebook = nbformat.v4.new_notebook()
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "x", "language": "python"}
     notebook.cells = [nbformat.v4.new_code_cell(text) for text in (PROGRAM, calls[how] + ";")]
-    nbclient.NotebookClient(notebook, timeout=250, kernel_name="python3").execute()
+    nbclient.NotebookClient(notebook, timeout=250, iopub_timeout=250, kernel_name="python3").execute()
     outputs = notebook.cells[1].outputs
     pages = [one.data["text/html"] for one in outputs if one.output_type == "display_data"]
     assert len(pages) == 1

@@ -35,6 +35,9 @@ def run_page(page: str, tmp_path: Path, monkeypatch: Any, *, last: str) -> str:
     client = nbclient.NotebookClient(
         notebook,
         timeout=280,
+        # By default 60 s for the kernel; and 4 s for what a cell has printed, else it is lost.
+        startup_timeout=280,
+        iopub_timeout=280,
         kernel_name="python3",
         resources={"metadata": {"path": str(tmp_path)}},
     )

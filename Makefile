@@ -198,7 +198,7 @@ test-core-%:
 		set -x; \
 		[[ -x build/$*/bin/pytest ]] || "$$python" -m venv --clear build/$*; \
 		$(call pip,build/$*) $(newest) $(CORE_PACKAGES); \
-		FIRST_PORTS=7 build/$*/bin/python $(CORE_TESTS) -m core tests/cluster tests/unit/cluster tests/component/cluster; \
+		build/$*/bin/python $(CORE_TESTS) -m core tests/cluster tests/unit/cluster tests/component/cluster; \
 	else \
 		echo 'test-matrix: skipped $*, which is not on this machine'; \
 	fi
@@ -258,7 +258,7 @@ wheel-test: $(DEV)
 		(cd "$$elsewhere"; HOME="$$elsewhere" "$$python" quickstart.py | grep "^{'lr': 0" >/dev/null)
 	packages=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 		elsewhere=$$(mktemp -d); trap 'rm -rf "$$elsewhere"' EXIT; cd "$$elsewhere"; \
-		export PYTHONPATH="$$packages" FIRST_PORTS=14; python='$(CURDIR)/$(WHEEL_VENV)/bin/python'; \
+		export PYTHONPATH="$$packages"; python='$(CURDIR)/$(WHEEL_VENV)/bin/python'; \
 		there=$$("$$python" -c 'import dasktune; print(*dasktune.__path__)'); \
 		[[ "$$there" == */site-packages/dasktune ]]; \
 		diff --recursive --exclude=__pycache__ '$(CURDIR)/dasktune' "$$there"; \

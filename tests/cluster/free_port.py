@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 from itertools import count
 
 #: Ports below those that the system gives to connections, and to servers that ask for any port:
-#: 12,000 to 31,999, a thousand for each process of a run of the tests. A run beside another one has
-#: its own: `FIRST_PORTS` says after how many thousands they begin.
-_FIRST, _EACH, _PROCESSES = 12_000, 1000, 20
+#: 12,000 to 31,999, 500 for each process of the tests, whichever run of them it belongs to.
+_FIRST, _EACH, _PROCESSES = 12_000, 500, 40
 
-_numbers = count(os.getpid() % _EACH)
+_numbers = count(os.getpid() % (_EACH - 1))
 
 
 def free_port() -> int:
     """Return a port on which no process listens.
 
-    The system gives it to no other process, and no other process of this run of the tests asks for
-    it. So a server that is killed can be started on it again. Each call returns another one.
+    The system gives it to no other process, and no other process of the tests asks for it. So a
+    server that is killed can be started on it again. Each call returns another one.
     """
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    worker += int(os.environ.get("FIRST_PORTS", "0"))
-    first = _FIRST + _EACH * (worker % _PROCESSES)
+    first = _own_ports().getsockname()[1] + 1
     for number in _numbers:
-        port = first + number % _EACH
+        port = int(first + number % (_EACH - 1))
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -33,3 +31,18 @@ def free_port() -> int:
                 continue
         return port
     raise AssertionError
+
+
+@functools.cache
+def _own_ports() -> socket.socket:
+    """Return a socket that holds the first of this process's 500 ports as long as it lives."""
+    preferred = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    for number in range(preferred, preferred + _PROCESSES):
+        guard = socket.socket()
+        try:
+            guard.bind(("127.0.0.1", _FIRST + _EACH * (number % _PROCESSES)))
+        except OSError:
+            guard.close()
+            continue
+        return guard
+    raise AssertionError(f"{_PROCESSES} processes of tests have taken all ports")

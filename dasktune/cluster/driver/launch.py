@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dasktune.cluster.checks.admission import Admission, only_allowed
 from dasktune.cluster.checks.preflight import Checks, check_request, preflight
 from dasktune.cluster.connection.connect import Connection, connect
+from dasktune.cluster.driver.garbage_collection import rarer_collections
 from dasktune.cluster.membership.worker_list import list_workers
 from dasktune.cluster.protocol.payload import Payload, pack_trainable
 from dasktune.cluster.protocol.pickling import dumps_user_code
@@ -204,7 +205,7 @@ def launched(client: Any, launch: Launch, clock: Clock) -> Iterator[DaskTrialExe
     check_secrets(launch.param_space)
     dumps_user_code({"param_space": launch.param_space}, code=config.code)
     payload = pack_trainable(launch.trainable, code=config.code)
-    with connect(client, timeout_s=config.scheduler_wait) as connection:
+    with rarer_collections(), connect(client, timeout_s=config.scheduler_wait) as connection:
         growth = Growth(client, embedded=connection.embedded)
         admission = _admission(connection, payload, launch, growth)
         from dasktune.cluster.driver.executor import DaskTrialExecutor

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Generator
+from itertools import cycle
 from statistics import median
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,7 @@ import dasktune as tune
 from benchmarks._measure import Figures
 from benchmarks.simulator import CountingStore
 from dasktune.cluster.membership.heartbeats import HeartbeatAges
-from dasktune.cluster.membership.worker_list import read_cluster
+from dasktune.cluster.membership.worker_list import KnownWorkers, read_cluster
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME, SharePlugin
 from dasktune.placement import Ledger, WorkerCapacity
 from dasktune.schedulers import ASHAScheduler
@@ -109,7 +110,9 @@ def _ledger_us(cluster: str, workers: int) -> tuple[float, float]:
             held.append(placement)
         ledger.fits(asked, now=0.0)
 
-    return _us(replace_one, 1000), _us(lambda: ledger.update(workers_by_address), 10)
+    # A reading returns the same object for a worker that has sent no heartbeat since the last one.
+    readings = cycle([_workers_of(kind, workers), _workers_of(kind, workers)])
+    return _us(replace_one, 1000), _us(lambda: ledger.update(next(readings)), 10)
 
 
 class _Scheduler:
@@ -133,6 +136,7 @@ class _Scheduler:
                 versions={"host": {"python": "3.11.7.final.0"}},
             )
             worker.resources, worker.used_resources = {"CPU": 8.0}, {"CPU": 8.0}
+            worker.last_seen = time.time()
             names = [f"{'ours' if place % 2 else 'theirs'}-lease-{number}-{place}" for place in range(8)]
             leases = [
                 SimpleNamespace(key=one, resource_restrictions={"CPU": 1.0}, priority=()) for one in names
@@ -140,10 +144,10 @@ class _Scheduler:
             worker.processing = leases
             self.workers[address] = worker
 
-    async def run_on_scheduler(self, function: Callable[..., Any]) -> Any:
+    async def run_on_scheduler(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call it as Dask does, and count the scheduler's part."""
         begun = time.process_time()
-        frames = dumps({"status": "OK", "result": to_serialize(function(dask_scheduler=self))})
+        frames = dumps({"status": "OK", "result": to_serialize(function(*args, dask_scheduler=self))})
         self.scheduler_s += time.process_time() - begun
         self.bytes = sum(map(len, frames))
         return loads(frames)["result"]
@@ -151,16 +155,20 @@ class _Scheduler:
 
 def _reading() -> Figures:
     """Return milliseconds of one reading of all workers, on the scheduler and on the driver."""
-    scheduler, ages, ledger = _Scheduler(), HeartbeatAges(2.0), Ledger()
+    scheduler, ages, known, ledger = _Scheduler(), HeartbeatAges(), KnownWorkers(15.0), Ledger()
     demand = {"label": "", "client": "", "weight": 1.0, "priority": 0.0, "group": ""}
     demand |= {"requests": [], "layouts": [], "closed": []}
     theirs, all_s = [], []
-    for _ in range(20):
+    for number in range(40):
         scheduler.scheduler_s, begun = 0.0, time.process_time()
-        for worker in scheduler.workers.values():
+        # Each of a thousand workers sends a heartbeat every six seconds, at every fourth reading.
+        for worker in [*scheduler.workers.values()][number % 4 :: 4]:
             worker.last_seen = time.time()
+            worker.metrics["memory"] = number
         stamped = time.process_time() - begun
-        reading = read_cluster(scheduler, "ours-", demand, lambda seen: ages.update(seen, time.monotonic()))
+        reading = read_cluster(
+            scheduler, "ours-", demand, lambda seen: ages.update(seen, time.monotonic(), 2.0), known
+        )
         workers, _ = asyncio.run(reading)
         ledger.update(workers)
         theirs.append(1e3 * scheduler.scheduler_s)

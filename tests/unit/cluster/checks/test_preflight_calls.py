@@ -85,26 +85,54 @@ def test_all_workers_are_asked_at_the_same_time_and_once(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("importing", ["works", "fails", pytest.param("hangs", marks=pytest.mark.slow)])
 def test_of_many_workers_all_import_dasktune_before_some_at_a_time_are_checked(
-    tmp_path: Path, fails: bool
+    tmp_path: Path, importing: str
 ) -> None:
     class Busy(Client):
         async def run(self, function: Any, *args: Any, workers: list[str], on_error: str) -> dict[str, Any]:
-            if args[1] is None and fails:
+            if args[1] is None and importing != "works":
                 self.imported += workers
+                if importing == "hangs":
+                    # The driver waits for a third of the time that a check may take.
+                    await asyncio.sleep(1e6)
                 raise OSError("one of the workers was lost")
             return await super().run(function, *args, workers=workers, on_error=on_error)
 
     many = {f"tcp://10.0.0.1:{number}": "10.0.0.1" for number in range(100)}
     found = {address: WorkerCapacity(address=address, host=host) for address, host in many.items()}
     client: Any = Busy()
-    report = asyncio.run(preflight(client, checks(tmp_path), workers=found))
+    given = dataclasses.replace(checks(tmp_path), timeout_s=15.0)
+    report = asyncio.run(preflight(client, given, workers=found))
     assert client.imported == list(many)
     assert set(report.results) == set(many)
-    checked = client.asked[0 if fails else 1 :]
+    checked = client.asked[1 if importing == "works" else 0 :]
     assert max(map(len, checked)) <= 32
     assert sorted(address for some in checked for address in some) == sorted(many)
+
+
+def test_a_copy_that_cannot_be_deleted_is_no_fault_of_its_worker(tmp_path: Path) -> None:
+    class Storage(module.Storage):
+        """A storage in which this process may delete nothing, at first."""
+
+        refuses = True
+
+        def remove(self, name: str) -> None:
+            if self.refuses and "reply" in name:
+                removed.append(name)
+                if len(removed) == len(ADDRESSES):
+                    type(self).refuses = False
+                raise PermissionError(name)
+            super().remove(name)
+
+    removed: list[str] = []
+    given = dataclasses.replace(checks(tmp_path), storage=Storage(str(tmp_path)))
+    client: Any = Client()
+    report = asyncio.run(preflight(client, given, workers=workers()))
+    assert all(report.results[address].shares for address in ADDRESSES)  # type: ignore[union-attr]
+    assert len(set(removed)) == len(ADDRESSES)
+    # They are deleted with the driver's own file in the end.
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_workers_of_a_host_where_the_code_was_not_checked_check_it_themselves(tmp_path: Path) -> None:

@@ -56,6 +56,8 @@ class WorkerCapacity:
         Dask's worker status, or one of this package.
     age : float, default=0.0
         Seconds since its last heartbeat; 0 may also stand for a short time.
+    heartbeat : float, default=0.0
+        Time of the last heartbeat on the scheduler's clock, to detect a new one.
     memory : int, default=0
         Memory of the process at the last heartbeat, in bytes.
     memory_limit : int, default=0
@@ -86,6 +88,7 @@ class WorkerCapacity:
     devices: tuple[str, ...] = ()
     status: str = "running"
     age: float = 0.0
+    heartbeat: float = 0.0
     memory: int = 0
     memory_limit: int = 0
     python: str = ""

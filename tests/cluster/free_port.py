@@ -8,8 +8,8 @@ import socket
 from itertools import count
 
 #: Ports below those that the system gives to connections, and to servers that ask for any port:
-#: 12,000 to 31,999, 500 for each process of the tests, whichever run of them it belongs to.
-_FIRST, _EACH, _PROCESSES = 12_000, 500, 40
+#: 12,000 to 31,999, 200 for each process of the tests, whichever run of them it belongs to.
+_FIRST, _EACH, _PROCESSES = 12_000, 200, 100
 
 _numbers = count(os.getpid() % (_EACH - 1))
 
@@ -35,7 +35,7 @@ def free_port() -> int:
 
 @functools.cache
 def _own_ports() -> socket.socket:
-    """Return a socket that holds the first of this process's 500 ports as long as it lives."""
+    """Return a socket that holds the first of this process's 200 ports as long as it lives."""
     preferred = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     for number in range(preferred, preferred + _PROCESSES):
         guard = socket.socket()
@@ -45,4 +45,4 @@ def _own_ports() -> socket.socket:
             guard.close()
             continue
         return guard
-    raise AssertionError(f"{_PROCESSES} processes of tests have taken all ports")
+    raise AssertionError(f"all {_PROCESSES} ranges of ports are taken by other processes of tests")

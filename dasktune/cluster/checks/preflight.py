@@ -22,12 +22,11 @@ from difflib import get_close_matches
 from itertools import count
 from typing import Any, Final
 
-from distributed.threadpoolexecutor import ThreadPoolExecutor as DaemonThreads
 from distributed.utils import wait_for
 
 from dasktune.cluster.connection.batched_calls import BatchedCalls
 from dasktune.cluster.connection.by_value import pickled_once
-from dasktune.cluster.connection.daemon_thread import run_in_daemon_thread
+from dasktune.cluster.connection.daemon_thread import DaemonThreads, run_in_daemon_thread
 from dasktune.cluster.connection.futures import consume_exception
 from dasktune.cluster.connection.run_on_worker import run_on_worker
 from dasktune.cluster.membership.ping import ping_workers
@@ -377,8 +376,7 @@ class _Exchange:
         self._replies: set[str] = set()
         self._numbers = count()
         self._gate = asyncio.Semaphore(_FILES_AT_ONCE)
-        # A storage that hangs cannot block the exit: the threads of Dask's executor are daemons.
-        self._threads = DaemonThreads(_FILES_AT_ONCE, thread_name_prefix="dasktune-preflight")
+        self._threads = DaemonThreads()
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -397,7 +395,7 @@ class _Exchange:
                 with contextlib.suppress(asyncio.TimeoutError):
                     await wait_for(removing, checks.timeout_s)
         finally:
-            exchange._threads.shutdown(wait=False)
+            exchange._threads.close()
 
     def new_reply(self) -> str:
         """Return the name of another copy."""
@@ -405,10 +403,13 @@ class _Exchange:
         self._replies.add(reply)
         return reply
 
-    async def fault_of(self, reply: str) -> str:
-        """Return what is wrong with a copy; empty if nothing is wrong."""
+    async def fault_of(self, reply: str, *, is_last: bool) -> str:
+        """Return what is wrong with a copy; empty if nothing is wrong.
+
+        Unless it is the last one, the worker may write it again, and it is deleted in the end, too.
+        """
         answer, is_deleted = await self._use(self._take, reply)
-        if is_deleted:
+        if is_deleted and is_last:
             self._replies.discard(reply)
         return "" if answer == self.token.encode() else "a file that was written there is not visible here"
 
@@ -431,8 +432,7 @@ class _Exchange:
 
     async def _use(self, operation: Callable[..., Any], *args: Any) -> Any:
         async with self._gate:
-            working = asyncio.get_running_loop().run_in_executor(self._threads, operation, *args)
-            return await _answer_of_storage(self._checks, working)
+            return await _answer_of_storage(self._checks, self._threads.run(operation, *args))
 
 
 async def _silent(client: Any, workers: Iterable[WorkerCapacity], checks: Checks) -> dict[str, str]:
@@ -486,7 +486,10 @@ async def _check(
     if reason is not None:
         return CheckResult(reason=reason)
     _judge_code(worker, found, checks)
-    trouble = found.get("storage") or (await exchange.fault_of(reply) if reply else "")
+    trouble = found.get("storage", "")
+    if reply and not trouble:
+        is_last = not (isinstance(client, BatchedCalls) and client.has_repeated)
+        trouble = await exchange.fault_of(reply, is_last=is_last)
     gpus = tuple(found["gpus"])
     if not trouble:
         return CheckResult(gpus=gpus)

@@ -51,6 +51,8 @@ class BatchedCalls:
     def __init__(self, client: Any, *, longest_s: float = _LONGEST) -> None:
         self._client = client
         self._longest_s = longest_s
+        #: Whether a combined call has failed, so that some workers may run its function twice.
+        self.has_repeated = False
         #: The calls that wait, by function: address, arguments, result.
         self._for_workers: defaultdict[Any, list[tuple[str, tuple[Any, ...], asyncio.Future[Any]]]]
         self._for_workers = defaultdict(list)
@@ -162,6 +164,7 @@ class BatchedCalls:
             answers: dict[str, Any] = await asyncio.wait_for(combined, self._longest_s)
             return answers
         except Exception:  # too late, or the connection failed; each call finds out by itself
+            self.has_repeated = True
             return {}
 
     async def _run_alone(

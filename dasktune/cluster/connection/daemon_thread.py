@@ -1,4 +1,4 @@
-"""Runs blocking functions in a daemon thread."""
+"""Runs blocking functions in daemon threads."""
 
 from __future__ import annotations
 
@@ -6,17 +6,68 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 
-__all__ = ["run_in_daemon_thread"]
+__all__ = ["DaemonThreads", "run_in_daemon_thread"]
 
 
-async def run_in_daemon_thread(work: Callable[..., Any], *args: Any) -> Any:
-    """Run blocking work in a daemon thread, so that a storage that hangs cannot block the exit."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
+class DaemonThreads:
+    """Runs blocking work in threads that are used again.
 
-    def resolve(result: Any, error: BaseException | None) -> None:
+    A storage that hangs cannot block the exit, because the threads are daemons. Nor does it hold up
+    other work: if no thread is free, there is a new one. All methods must be called on one event
+    loop.
+    """
+
+    # Each item of the queue has a thread that is free, or new, so no item waits for a thread that
+    # hangs. Which of the free threads takes it does not matter. A thread is free again once the
+    # loop knows of its result.
+
+    def __init__(self) -> None:
+        self._work: SimpleQueue[tuple[asyncio.Future[Any], Callable[..., Any], tuple[Any, ...]] | None]
+        self._work = SimpleQueue()
+        self._num_threads = self._num_free = 0
+
+    async def run(self, work: Callable[..., Any], *args: Any) -> Any:
+        """Run blocking work, and return its result or raise its exception.
+
+        Parameters
+        ----------
+        work : callable
+            The function. It continues if the caller stops waiting.
+        *args : object
+            Its arguments.
+        """
+        future = asyncio.get_running_loop().create_future()
+        self._work.put((future, work, args))
+        if self._num_free:
+            self._num_free -= 1
+        else:
+            self._num_threads += 1
+            threading.Thread(target=self._serve, name="dasktune-preflight", daemon=True).start()
+        return await future
+
+    def close(self) -> None:
+        """Let each thread end when its work has ended; there must be no more work."""
+        for _ in range(self._num_threads):
+            self._work.put(None)
+
+    def _serve(self) -> None:
+        while (item := self._work.get()) is not None:
+            future, work, args = item
+            outcome: tuple[Any, BaseException | None]
+            try:
+                outcome = work(*args), None
+            except Exception as exc:
+                outcome = None, exc
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+                future.get_loop().call_soon_threadsafe(self._on_done, future, *outcome)
+            # A thread that is free must not keep the arguments or the result.
+            del item, future, work, args, outcome
+
+    def _on_done(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+        self._num_free += 1
         if future.done():  # the caller's deadline came first and cancelled the future
             return
         if error is None:
@@ -24,13 +75,11 @@ async def run_in_daemon_thread(work: Callable[..., Any], *args: Any) -> Any:
         else:
             future.set_exception(error)
 
-    def run() -> None:
-        try:
-            outcome: tuple[Any, BaseException | None] = (work(*args), None)
-        except Exception as exc:
-            outcome = (None, exc)
-        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(resolve, *outcome)
 
-    threading.Thread(target=run, name="dasktune-preflight", daemon=True).start()
-    return await future
+async def run_in_daemon_thread(work: Callable[..., Any], *args: Any) -> Any:
+    """Run blocking work in a daemon thread, so that a storage that hangs cannot block the exit."""
+    threads = DaemonThreads()
+    try:
+        return await threads.run(work, *args)
+    finally:
+        threads.close()

@@ -184,6 +184,8 @@ class ActorHandle:
         except asyncio.TimeoutError:
             reason = f"{self.address} did not answer within {deadline:.0f} s"
             raise ActorCallFailed(reason, timed_out=True) from None
+        except ActorCallFailed:
+            raise
         except Exception as error:  # a lost connection raises many kinds of exceptions
             raise ActorCallFailed(f"{self.address} cannot be reached: {error!r}") from error
         return open_reply(answer)
@@ -195,10 +197,11 @@ class ActorHandle:
             self._client.rpc(self.address) if is_direct else ProxyRPC(self._client.scheduler, self.address)
         )
         answer: Any = await getattr(worker, ACTOR_CALL)(actor=self.key, method=method, blob=blob)
-        if not isinstance(answer, bytes):
-            # A worker without the operation answers None: it has never had an actor.
-            raise ConnectionError(f"the worker does not accept calls of actors, got {answer!r}")
-        return answer
+        if answer is None:
+            # Dask's answer, too, where no actor has added the operation.
+            raise ActorCallFailed(f"{self.address} has no actor {self.key}, which Dask has released")
+        reply: bytes = answer
+        return reply
 
     async def close(self) -> None:
         """Release the actor and its leases in Dask, in any state. The worker then stops its trial.

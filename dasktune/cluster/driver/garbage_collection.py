@@ -12,7 +12,7 @@ from distributed import Worker
 
 __all__ = ["rarer_collections"]
 
-#: The thresholds of Dask's scheduler and workers, which are three times Python's.
+#: The thresholds of Dask's scheduler and workers: three times those of Python before 3.13.
 _THRESHOLDS: Final = (2_100, 30, 30)
 
 
@@ -47,7 +47,7 @@ _THIS_PROCESS: Final = _Thresholds()
 
 @contextmanager
 def rarer_collections() -> Iterator[None]:
-    """Raise the thresholds of Python's garbage collector, unless a worker runs in this process.
+    """Raise the thresholds of Python's garbage collector, unless this process has a worker by now.
 
     With 1,000 workers a driver has 120,000 objects, and looking through all of them again and again
     took a sixth of its time. User code in this process, such as a callback, may keep what is in a

@@ -19,9 +19,9 @@ __all__ = ["KnownWorkers", "list_workers", "read_cluster"]
 #: Given each worker's last heartbeat and its age in seconds, by address, returns the ages to use.
 CountAges: TypeAlias = Callable[[Mapping[str, tuple[float, float]]], Mapping[str, float]]
 
-#: What the scheduler says of each worker, by address; the last heartbeat of each, and its age in
-#: seconds; and the answer of the plugin that shares the cluster.
-_Reading: TypeAlias = tuple[dict[str, dict[str, Any]], dict[str, tuple[float, float]], dict[str, Any] | None]
+#: What the scheduler says of each worker, and the age of its last heartbeat in seconds, both by
+#: address; and the answer of the plugin that shares the cluster.
+_Reading: TypeAlias = tuple[dict[str, dict[str, Any]], dict[str, float], dict[str, Any] | None]
 
 #: Amounts below this are rounding errors of sums of fractions.
 _LEAST: Final = 1e-6
@@ -77,7 +77,7 @@ def _reader(
         share = None if plugin is None else plugin.exchange(own_prefix, demand)
         priority = 0.0 if demand is None else demand["priority"]
         now = time()
-        workers, heartbeats = {}, {}
+        workers, ages = {}, {}
         for worker in dask_scheduler.workers.values():
             used = others(worker, own_prefix)
             workers[worker.address] = {
@@ -91,13 +91,14 @@ def _reader(
                 **(plugin.limits(own_prefix, worker, used) if plugin and share else {}),
                 "devices": tuple(worker.extra.get(gpus, {}).get("owned", ())),
                 "status": worker.status.name,
+                "heartbeat": worker.last_seen,
                 "memory": worker.metrics.get("memory", 0),
                 "memory_limit": worker.memory_limit or 0,
                 "python": ".".join(worker.versions.get("host", {}).get("python", "").split(".")[:2]),
                 "nanny": worker.nanny is not None,
             }
-            heartbeats[worker.address] = worker.last_seen, max(0.0, now - worker.last_seen)
-        return workers, heartbeats, share
+            ages[worker.address] = max(0.0, now - worker.last_seen)
+        return workers, ages, share
 
     return read
 
@@ -195,10 +196,8 @@ async def read_cluster(
         The workers by address, and the answer of the plugin that shares the cluster; None if the
         scheduler lacks the plugin or no demand was given.
     """
-    found, heartbeats, share = await client.run_on_scheduler(_reader(), own_prefix, demand)
-    if count_ages is None:
-        ages: Mapping[str, float] = {address: age for address, (_, age) in heartbeats.items()}
-    else:
-        ages = count_ages(heartbeats)
+    found, ages, share = await client.run_on_scheduler(_reader(), own_prefix, demand)
+    if count_ages is not None:
+        ages = count_ages({address: (info["heartbeat"], ages[address]) for address, info in found.items()})
     known = KnownWorkers() if known is None else known
     return known.update(found, ages), share

@@ -1,7 +1,7 @@
 """The Dask actor that runs an experiment's trials on a worker, one after another.
 
-Its methods for the driver are short, idempotent coroutines, because Dask may issue a call again
-after a broken connection. User code never runs on the worker's event loop nor on Dask's single
+Its methods for the driver are short, idempotent coroutines, because the driver repeats a call that
+gets no answer. User code never runs on the worker's event loop nor on Dask's single
 actor thread: a `ThreadRun` has its own thread, a `ProcessRun` its own process.
 
 The constructor runs on Dask's actor thread. After that all state belongs to the worker's event
@@ -367,10 +367,12 @@ def _accept_calls(worker: Any) -> None:
     # Dask keeps each handler that was called for as long as the process lives.
     host = weakref.ref(worker)
 
-    async def call(actor: str, method: str, blob: bytes) -> bytes:
-        serving: Any = host()
-        # Dask answers with a KeyError if it has released the actor.
-        answer: bytes = await getattr(serving.state.actors[actor], method)(blob)
+    async def call(actor: str, method: str, blob: bytes) -> bytes | None:
+        serving = host()
+        found = None if serving is None else serving.state.actors.get(actor)
+        if found is None:  # Dask has released the actor
+            return None
+        answer: bytes = await getattr(found, method)(blob)
         return answer
 
     if ACTOR_CALL not in worker.handlers:

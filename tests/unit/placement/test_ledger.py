@@ -562,7 +562,7 @@ def test_what_is_disregarded_is_no_company() -> None:
 def test_the_revision_changes_with_what_workers_have(later: dict[str, WorkerCapacity]) -> None:
     ledger = ledger_of(worker("a"))
     revision, offered = ledger.revision, ledger.available_resources()
-    ledger.update({"a": worker("a", age=1.0, memory=5)})
+    ledger.update({"a": worker("a", age=1.0, heartbeat=7.0, memory=5)})
     assert place(ledger, needs(CPU=1)) == "a"
     assert (ledger.revision, ledger.available_resources()) == (revision, offered)
     ledger.update(later)

@@ -135,6 +135,32 @@ def test_a_copy_that_cannot_be_deleted_is_no_fault_of_its_worker(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_copy_that_a_worker_writes_again_is_deleted(tmp_path: Path) -> None:
+    class Late(Client):
+        async def run(self, function: Any, *args: Any, workers: list[str], on_error: str) -> dict[str, Any]:
+            if len(workers) > 1:
+                self.given_up = args[1]
+                raise OSError("the connection was lost, but the workers have got the call")
+            if workers == ADDRESSES[2:]:
+                common, own = self.given_up[ADDRESSES[1]]
+                while len(deleted) < 2:
+                    await asyncio.sleep(0.01)
+                await self.answer(ADDRESSES[1], common, own)
+            return await super().run(function, *args, workers=workers, on_error=on_error)
+
+    class Storage(module.Storage):
+        def remove(self, name: str) -> None:
+            super().remove(name)
+            deleted.append(name)
+
+    deleted: list[str] = []
+    client: Any = Late()
+    given = dataclasses.replace(checks(tmp_path), storage=Storage(str(tmp_path)))
+    report = asyncio.run(preflight(client, given, workers=workers()))
+    assert set(report.results) == set(ADDRESSES)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_workers_of_a_host_where_the_code_was_not_checked_check_it_themselves(tmp_path: Path) -> None:
     class Late(Client):
         async def answer(self, address: str, common: Any, own: Any) -> Any:

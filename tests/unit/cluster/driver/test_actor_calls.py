@@ -142,7 +142,7 @@ def test_a_worker_that_never_had_an_actor_fails_the_call() -> None:
     async def work() -> None:
         actor = ActorHandle(client, BatchedTasks(client), ADDRESS, "actor-1")
         await actor.open(60.0)
-        with pytest.raises(ActorCallFailed, match="does not accept calls of actors, got None"):
+        with pytest.raises(ActorCallFailed, match="has no actor actor-1"):
             await actor.poll(Request(number=7))
 
     # Dask answers so if it does not know the operation.

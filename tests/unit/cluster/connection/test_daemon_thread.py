@@ -46,7 +46,7 @@ def test_work_that_hangs_holds_up_no_other_work() -> None:
 
     free, before = threading.Event(), set(threading.enumerate())
     assert asyncio.run(work()) == list(range(20))
-    # The end of a call that nobody waits for does no harm, although its loop is closed.
+    # The end of a call does no harm if its caller and its loop are gone.
     free.set()
     for thread in set(threading.enumerate()) - before:
         thread.join(60)

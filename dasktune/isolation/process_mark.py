@@ -12,8 +12,9 @@ the mark, because a process inherits the environment of the one that started it.
 #   processes are listed again, and those that are new are read, too, until a list has no new one. A
 #   marked process that lives then was in a list, and was killed.
 # - A process is read in the moment in which it begins to run another program: it shows no
-#   environment. It is read once more, at least a scan later. Kernel threads and dead processes
-#   never show one.
+#   environment. It is read again until it shows one, for some time, and a process that cannot be
+#   read once more. Kernel threads, dead processes and those with an empty environment never show
+#   one, and Linux says which these are; where a sandbox does not, the time limit ends the search.
 # - A process that was found ends, and its number belongs to another process. The descriptor of a
 #   process (pidfd) is opened first, and the environment is read again after that. If the process
 #   had ended before the descriptor was opened, the second read finds no mark, or another marked
@@ -52,6 +53,16 @@ _SECONDS: Final = 10.0
 
 #: Bytes of an environment that are read at a time.
 _READ: Final = 1 << 17
+
+#: Seconds until processes that showed no environment are read again, and for which they are read
+#: more than twice.
+_PAUSE: Final = 0.001
+_PATIENCE: Final = 2.0
+
+#: The flag of a kernel thread, and the indices of the flags and of the addresses of the environment
+#: in `/proc/PID/stat` behind the name of the program, where the state comes first.
+_KERNEL_THREAD: Final = 0x200000
+_FLAGS, _BEGIN, _END = 6, 47, 48
 
 #: The marks for which the next scan searches, and the lock of that set.
 _wanted: Final[set[str]] = set()
@@ -157,11 +168,13 @@ def _kill_wanted(mark: str) -> None:
 
 
 def _kill_all(marks: Collection[bytes]) -> None:
-    deadline = time.monotonic() + _SECONDS
+    begun = time.monotonic()
+    deadline = begun + _SECONDS
     read: set[str] = set()
     again: set[str] = set()
     while new := (_numbers() - read) | again:
         again = set()
+        is_patient = time.monotonic() < begun + _PATIENCE
         found: dict[int, int] = {}
         for number in new:
             environment = _environment(number)
@@ -171,9 +184,13 @@ def _kill_all(marks: Collection[bytes]) -> None:
                     again.add(number)
                 else:
                     found[descriptor] = int(number)
-            elif not environment and number not in read:
+            elif not environment and (
+                number not in read or (is_patient and _may_show_one(number, environment))
+            ):
                 again.add(number)
         read |= new
+        if again and not found:
+            time.sleep(_PAUSE)
         left = _kill(found, deadline)
         if left or time.monotonic() >= deadline:
             message = "processes of a trial could not be killed in %g s: %s"
@@ -198,25 +215,47 @@ def _opened(number: str, marks: Collection[bytes]) -> int | None:
     return None
 
 
-def _has_mark(environment: bytes, marks: Collection[bytes]) -> bool:
+def _has_mark(environment: bytes | None, marks: Collection[bytes]) -> bool:
+    if not environment:
+        return False
     return MARK.encode() in environment and any(mark in environment for mark in marks)
 
 
-def _environment(number: str) -> bytes:
-    """Return the environment of a process; empty if it has ended, or belongs to another user."""
-    content = b""
+def _environment(number: str) -> bytes | None:
+    """Return the environment of a process; None if it has ended, or belongs to another user."""
     try:
-        file = os.open(f"/proc/{number}/environ", os.O_RDONLY | os.O_CLOEXEC)
+        content = _content(f"/proc/{number}/environ")
     except OSError:
-        return content
+        return None
+    return content
+
+
+def _may_show_one(number: str, environment: bytes | None) -> bool:
+    """Whether a process that has shown no environment may show one when it is read again."""
+    if environment is None:
+        return False
     try:
+        stat = _content(f"/proc/{number}/stat")
+    except OSError:  # it has ended
+        return False
+    # The name of the program is in parentheses, and may contain any character.
+    fields = stat[stat.rindex(b")") + 1 :].split()
+    if fields[0] in (b"Z", b"X") or int(fields[_FLAGS]) & _KERNEL_THREAD:
+        return False
+    # Both addresses are 0 while another program begins. Afterwards they are equal if the
+    # environment is empty; if they are not, the program has begun since the environment was read.
+    return fields[_BEGIN] != fields[_END] or fields[_END] == b"0"
+
+
+def _content(path: str) -> bytes:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        content = b""
         while part := os.read(file, _READ):
             content += part
-    except OSError:
-        return b""
+        return content
     finally:
         os.close(file)
-    return content
 
 
 def _kill(found: Mapping[int, int], deadline: float) -> list[int]:

@@ -119,6 +119,40 @@ def test_a_number_that_belongs_to_another_process_now_is_not_killed(
             innocent.kill()
 
 
+def test_a_process_is_read_until_it_has_begun_its_program(mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {**os.environ, **give_mark(os.environ, mark)}
+    with (
+        subprocess.Popen(["sleep", "60"], env=environment) as marked_one,
+        subprocess.Popen(["sleep", "60"], env={}) as without_environment,
+    ):
+        try:
+            seen: list[str] = []
+            read = process_mark._environment
+
+            def beginning(number: str) -> bytes | None:
+                seen.append(number)
+                return b"" if number == str(marked_one.pid) and seen.count(number) < 9 else read(number)
+
+            monkeypatch.setattr(process_mark, "_environment", beginning)
+            kill_marked(mark)
+            assert marked_one.wait(60) == -9
+            # Those that never show one are not waited for.
+            assert without_environment.poll() is None
+            assert seen.count(str(without_environment.pid)) <= 2
+        finally:
+            marked_one.kill()
+            without_environment.kill()
+
+
+def test_a_search_waits_no_longer_for_an_environment_than_it_may(
+    mark: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(process_mark, "_PATIENCE", 0.05)
+    monkeypatch.setattr(process_mark, "_environment", lambda number: b"")
+    kill_marked(mark)
+    assert caplog.text == ""
+
+
 def test_a_process_that_cannot_be_killed_is_named_and_not_waited_for(
     mark: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -300,8 +300,8 @@ class _ChildTrial:
             case process_messages.Acknowledge(ack=ack):
                 self._ack = ack
                 self._run.collect(ack, self._sent)
-            case process_messages.Interrupt():
-                self._run.interrupt()
+            case process_messages.Interrupt(order=order):
+                self._run.interrupt(order)
             case process_messages.CommitAllowed():
                 self._commit_answers.put(message)
             case process_messages.TransferDone(number=number, error=error):

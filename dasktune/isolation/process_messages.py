@@ -78,6 +78,9 @@ class Acknowledge:
 class Interrupt:
     """Interrupt user code; if the trial does not end, the worker kills the child."""
 
+    #: The order to end, which user code may have already; None to stop.
+    order: Answer | None = None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitAllowed:

@@ -25,6 +25,7 @@ from dasktune.trainable.reporting.trial_messages import (
     Failed,
     PauseAnswer,
     Paused,
+    StopAnswer,
     Stopped,
     Terminal,
 )
@@ -133,14 +134,19 @@ class ProcessRun(RunBase):
         self._gate.answer(answer)
         self._post(process_messages.AnswerTrial(answer=answer))
 
-    def interrupt(self) -> None:
+    def interrupt(self, order: Answer | None = None) -> None:
         """Interrupt user code, and kill its process if the trial does not end in time.
 
         A trial without an order to pause is stopped.
+
+        Parameters
+        ----------
+        order : Answer, optional
+            An order that comes with the interrupt.
         """
-        if self._gate.order is None:
-            self.stop("interrupted")
-        self._post(process_messages.Interrupt())
+        if order is not None or self._gate.order is None:
+            self._gate.answer(order or StopAnswer(reason="interrupted"))
+        self._post(process_messages.Interrupt(order=self._gate.order))
         self._kill_after(self._kill_delay, "interrupt")
 
     def _kill_after(self, seconds: float, why: str) -> None:

@@ -66,6 +66,9 @@ class AsyncRaise:
     #    `_leave` cannot be interrupted.
     # 7. Two interrupts around `mask`: both go to user code, or the second one is noted as pending.
     #    Two that come before the first is raised are one, since CPython keeps one for each thread.
+    # 8. An order that comes with an interrupt ends a call of dasktune by TrialInterrupted, too. It
+    #    is given under the lock, so `_enter`, which such a call ends with, waits for the interrupt
+    #    and raises both as one. Else the interrupt would strike the clean-up after the order.
     #
     # So code of dasktune between `_leave` and `_enter` is never interrupted. `mask` and `unmask` do
     # nothing in other threads that user code has started: these are never interrupted.
@@ -114,13 +117,20 @@ class AsyncRaise:
         if threading.get_ident() == self._ident:
             self._enter()
 
-    def interrupt(self) -> None:
+    def interrupt(self, give_order: Callable[[], None] | None = None) -> None:
         """Raise TrialInterrupted in user code, at once or as soon as it runs again.
 
         A call that blocks outside Python (a long sleep, a socket) is not interrupted: the exception
         is raised when it returns.
+
+        Parameters
+        ----------
+        give_order : callable, optional
+            Called first. It gives an order that user code may find in a call of dasktune.
         """
         with self._lock:
+            if give_order is not None:
+                give_order()
             if self._armed and not self._leaving:
                 self._set = True
                 _raise_in_thread(self._ident, TrialInterrupted)

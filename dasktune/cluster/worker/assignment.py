@@ -112,19 +112,23 @@ class AssignedTrial:
         """Apply the driver's update. Applying it twice has no further effect."""
         self._durable_seq = max(self._durable_seq, update.durable_seq)
         self._received_seq = max(self._received_seq, update.received_seq)
+        order: PauseAnswer | StopAnswer | None = None
         for answer in update.answers:
             if isinstance(answer, PauseAnswer | StopAnswer):
-                self.end_with(answer)
+                if update.interrupt and self.run is not None:
+                    order = answer
+                else:
+                    self.end_with(answer)
             elif self.run is not None and not isinstance(answer, NoticeAnswer):
                 # The endpoint handles a notice, because it has timers.
                 self.run.answer(answer)
         if update.interrupt:
-            self.interrupt()
+            self.interrupt(order)
 
-    def interrupt(self) -> None:
-        """Interrupt user code if it is running."""
+    def interrupt(self, order: PauseAnswer | StopAnswer | None = None) -> None:
+        """Interrupt user code if it is running, with an order that comes at the same time."""
         if self.run is not None:
-            self.run.interrupt()
+            self.run.interrupt(order)
 
     def join(self, timeout: float) -> None:
         """Wait up to `timeout` seconds for the trial's thread to end. Thread-safe."""

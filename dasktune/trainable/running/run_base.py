@@ -136,8 +136,14 @@ class RunBase(ABC):
         self.answer(NoticeAnswer(seconds=seconds, reason=reason, urgent=urgent))
 
     @abstractmethod
-    def interrupt(self) -> None:
-        """End user code now, as far as possible. A trial without an order to pause is stopped."""
+    def interrupt(self, order: Answer | None = None) -> None:
+        """End user code now, as far as possible. A trial without an order to pause is stopped.
+
+        Parameters
+        ----------
+        order : Answer, optional
+            An order that comes with the interrupt.
+        """
 
     def on_driver_lost(self) -> None:  # noqa: B027 - most runs do nothing more
         """End user code without a grace period where a trial must not outlive its driver.

@@ -119,15 +119,25 @@ class ThreadRun(RunBase):
             # A full outbox must not delay a trial that was ordered to end.
             self._outbox.lift_bound()
 
-    def interrupt(self) -> None:
+    def interrupt(self, order: trial_messages.Answer | None = None) -> None:
         """Interrupt user code, for a trial that does not reach its next result.
 
         A trial without an order to pause is stopped. It may be called again for user code that
         catches the exception. A call that blocks outside Python is not interrupted.
+
+        Parameters
+        ----------
+        order : Answer, optional
+            An order that comes with the interrupt. The two raise one exception.
         """
-        if self._gate.order is None:
-            self.stop("interrupted")
-        self._interrupter.interrupt()
+
+        def give_order() -> None:
+            if order is not None:
+                self.answer(order)
+            elif self._gate.order is None:
+                self.stop("interrupted")
+
+        self._interrupter.interrupt(give_order)
 
     def _on_report_timeout(self, ident: int) -> None:
         # A trial with an order to end has its own grace period.

@@ -351,7 +351,10 @@ def test_an_interrupt_without_an_order_stops(slot: Slot, tmp_path: Path) -> None
     assert isinstance(trial.end(), Stopped)
 
 
-def test_code_that_listens_may_clean_up_and_keeps_its_process(slot: Slot, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("order", "end"), [(None, Stopped), (PauseAnswer(), Paused)])
+def test_code_that_listens_may_clean_up_and_keeps_its_process(
+    slot: Slot, tmp_path: Path, order: Any, end: type
+) -> None:
     def listen(config: dict[str, Any]) -> None:
         try:
             # Inside: the interrupt may come as soon as this has been heard of.
@@ -363,8 +366,8 @@ def test_code_that_listens_may_clean_up_and_keeps_its_process(slot: Slot, tmp_pa
 
     trial = slot.start(listen, chance=PATIENCE)
     trial.result("pid")
-    trial.run.interrupt()
-    assert isinstance(trial.end(), Stopped)
+    trial.run.interrupt(order)
+    assert isinstance(trial.end(), end)
     assert (tmp_path / "cleaned").exists()
     assert pid_after(slot) == trial.values("pid")[0]
 

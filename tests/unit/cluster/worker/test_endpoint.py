@@ -119,8 +119,8 @@ class NoticedRun:
     def answer(self, answer):
         self.told.append(answer)
 
-    def interrupt(self):
-        self.told.append("interrupt")
+    def interrupt(self, order=None):
+        self.told += ["interrupt"] if order is None else [order, "interrupt"]
 
 
 class NoticedWorker:

@@ -418,6 +418,34 @@ def test_an_interrupt_wakes_user_code_that_waits_for_an_answer():
     assert isinstance(driver.end(), Stopped)
 
 
+@pytest.mark.parametrize("order", [None, PauseAnswer()])
+def test_an_interrupt_and_the_order_with_it_strike_once(order, monkeypatch):
+    cleaning, cleaned = threading.Event(), threading.Event()
+
+    def train(config):
+        try:
+            train_for_ever(config)
+        finally:
+            cleaning.set()
+            for _ in range(200):
+                threading.Event().wait(0.001)
+            cleaned.set()
+
+    driver = Driver(train, milestones=EVERY_RESULT)
+    driver.awaiting()
+    answer = driver.run.answer
+
+    def answer_and_wait(order):
+        # The order ends the report in which user code waits. The interrupt comes after that.
+        answer(order)
+        cleaning.wait(0.2)
+
+    monkeypatch.setattr(driver.run, "answer", answer_and_wait)
+    driver.run.interrupt(order) if order else driver.run.interrupt()
+    assert isinstance(driver.end(), Paused if order else Stopped)
+    assert cleaned.is_set()
+
+
 def test_an_interrupt_after_the_end_changes_nothing():
     driver = Driver(lambda config: 1.0)
     driver.end()

@@ -59,8 +59,10 @@ _READ: Final = 1 << 17
 _PAUSE: Final = 0.001
 _PATIENCE: Final = 2.0
 
-#: The flag of a kernel thread, and the indices of the flags and of the addresses of the environment
-#: in `/proc/PID/stat` behind the name of the program, where the state comes first.
+#: The flags of a process that ends and of a kernel thread, and the indices of the flags and of the
+#: addresses of the environment in `/proc/PID/stat` behind the name of the program, where the state
+#: comes first.
+_ENDS: Final = 0x4
 _KERNEL_THREAD: Final = 0x200000
 _FLAGS, _BEGIN, _END = 6, 47, 48
 
@@ -236,15 +238,15 @@ def _may_show_one(number: str, environment: bytes | None) -> bool:
         return False
     try:
         stat = _content(f"/proc/{number}/stat")
-    except OSError:  # it has ended
+        # The name of the program is in parentheses, and may contain any character.
+        fields = stat[stat.rindex(b")") + 1 :].split()
+        if fields[0] in (b"Z", b"X") or int(fields[_FLAGS]) & (_ENDS | _KERNEL_THREAD):
+            return False
+        # Both addresses are 0 while another program begins. Afterwards they are equal if the
+        # environment is empty; if not, the program has begun since the environment was read.
+        return fields[_BEGIN] != fields[_END] or fields[_END] == b"0"
+    except (OSError, ValueError, IndexError):  # it has ended, or a sandbox does not say
         return False
-    # The name of the program is in parentheses, and may contain any character.
-    fields = stat[stat.rindex(b")") + 1 :].split()
-    if fields[0] in (b"Z", b"X") or int(fields[_FLAGS]) & _KERNEL_THREAD:
-        return False
-    # Both addresses are 0 while another program begins. Afterwards they are equal if the
-    # environment is empty; if they are not, the program has begun since the environment was read.
-    return fields[_BEGIN] != fields[_END] or fields[_END] == b"0"
 
 
 def _content(path: str) -> bytes:

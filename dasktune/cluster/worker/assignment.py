@@ -116,7 +116,8 @@ class AssignedTrial:
         for answer in update.answers:
             if isinstance(answer, PauseAnswer | StopAnswer):
                 if update.interrupt and self.run is not None:
-                    order = answer
+                    # An order to stop overrules one to pause.
+                    order = order if isinstance(order, StopAnswer) else answer
                 else:
                     self.end_with(answer)
             elif self.run is not None and not isinstance(answer, NoticeAnswer):

@@ -186,10 +186,10 @@ def _kill_all(marks: Collection[bytes]) -> None:
                     again.add(number)
                 else:
                     found[descriptor] = int(number)
-            elif not environment and (
-                number not in read or (is_patient and _may_show_one(number, environment))
-            ):
-                again.add(number)
+            elif not environment:
+                is_readable = environment is not None
+                if number not in read or (is_readable and is_patient and _may_show_one(number)):
+                    again.add(number)
         read |= new
         if again and not found:
             time.sleep(_PAUSE)
@@ -226,16 +226,13 @@ def _has_mark(environment: bytes | None, marks: Collection[bytes]) -> bool:
 def _environment(number: str) -> bytes | None:
     """Return the environment of a process; None if it has ended, or belongs to another user."""
     try:
-        content = _content(f"/proc/{number}/environ")
+        return _content(f"/proc/{number}/environ")
     except OSError:
         return None
-    return content
 
 
-def _may_show_one(number: str, environment: bytes | None) -> bool:
+def _may_show_one(number: str) -> bool:
     """Whether a process that has shown no environment may show one when it is read again."""
-    if environment is None:
-        return False
     try:
         stat = _content(f"/proc/{number}/stat")
         # The name of the program is in parentheses, and may contain any character.

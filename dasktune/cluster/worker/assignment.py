@@ -109,7 +109,7 @@ class AssignedTrial:
             self.interrupt()
 
     def apply(self, update: TrialUpdate) -> None:
-        """Apply the driver's update. Applying it twice has no further effect."""
+        """Apply the driver's update. Applied twice, it only interrupts user code once more."""
         self._durable_seq = max(self._durable_seq, update.durable_seq)
         self._received_seq = max(self._received_seq, update.received_seq)
         order: PauseAnswer | StopAnswer | None = None

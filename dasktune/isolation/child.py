@@ -49,6 +49,7 @@ from dasktune.trainable.data.child_payload import UserCode, open_code, open_conf
 from dasktune.trainable.reporting.encoding import Content
 from dasktune.trainable.reporting.outbox import Urgency
 from dasktune.trainable.reporting.recorder import CheckpointHooks
+from dasktune.trainable.reporting.trial_messages import StopAnswer
 from dasktune.trainable.running.output_capture import descriptors_redirected
 from dasktune.trainable.running.reuse import ReusableTrainable
 from dasktune.trainable.running.thread_run import ThreadRun
@@ -340,7 +341,7 @@ class _ChildTrial:
     def _on_timeout(self, error: ErrorInfo) -> None:
         """Interrupt user code; the worker kills this process if the trial still does not end."""
         self._send(process_messages.ReportTimedOut(error=error))
-        self._run.interrupt()
+        self._run.interrupt(StopAnswer(reason=error.message))
 
     def _ask_commit(self) -> None:
         """Ask the worker whether a checkpoint may be committed; raise TrialInterrupted if not."""

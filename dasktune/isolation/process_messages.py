@@ -14,7 +14,7 @@ from dasktune.errors import TuneError
 from dasktune.trainable.checkpoints.relay import Transfer
 from dasktune.trainable.data.child_payload import ChildPayload
 from dasktune.trainable.reporting.encoding import Content
-from dasktune.trainable.reporting.trial_messages import Answer
+from dasktune.trainable.reporting.trial_messages import Answer, Order
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.user_error import ErrorInfo
 
@@ -79,7 +79,7 @@ class Interrupt:
     """Interrupt user code; if the trial does not end, the worker kills the child."""
 
     #: The order to end, which user code may have already; None to stop.
-    order: Answer | None = None
+    order: Order | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from dasktune.trainable.reporting.recorder import CheckpointHooks
 from dasktune.trainable.reporting.trial_messages import (
     Answer,
     Failed,
+    Order,
     PauseAnswer,
     Paused,
     StopAnswer,
@@ -134,14 +135,14 @@ class ProcessRun(RunBase):
         self._gate.answer(answer)
         self._post(process_messages.AnswerTrial(answer=answer))
 
-    def interrupt(self, order: Answer | None = None) -> None:
+    def interrupt(self, order: Order | None = None) -> None:
         """Interrupt user code, and kill its process if the trial does not end in time.
 
         A trial without an order to pause is stopped.
 
         Parameters
         ----------
-        order : Answer, optional
+        order : Order, optional
             An order that comes with the interrupt.
         """
         if order is not None or self._gate.order is None:

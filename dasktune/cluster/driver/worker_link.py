@@ -8,8 +8,8 @@ While a poll is under way the dispatcher may assign runs, add answers, end runs 
 lost. The code after the ``await`` therefore removes only what its own request contained.
 
 A poll may reach the worker twice, because a poll without an answer is repeated with the same
-number. The worker starts the trials of each number once. Applying the rest of a poll twice has no
-effect.
+number. The worker starts and interrupts trials once for each number. Applying the rest of a poll
+twice has no effect.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from dasktune.trainable.reporting.trial_messages import (
     Answer,
     Committed,
     NoticeAnswer,
+    Order,
     PauseAnswer,
     Returned,
     StopAnswer,
@@ -199,14 +200,14 @@ class WorkerLink:
         its next result, so that no step is lost.
         """
         run.answers.append(answer)
-        if isinstance(answer, PauseAnswer | StopAnswer):
+        if isinstance(answer, Order):
             self._order(run, answer, at_once=at_once, is_patient=is_patient)
         self.wake()
 
     def _order(
         self,
         run: TrialRun,
-        order: PauseAnswer | StopAnswer,
+        order: Order,
         *,
         at_once: bool = False,
         is_patient: bool = False,
@@ -406,7 +407,7 @@ class WorkerLink:
         an answer to an earlier attempt is dropped.
 
         A repeated call has the same number. An earlier copy may reach the worker as well, even
-        after a later poll: the worker starts no trial for a number that it has seen.
+        after a later poll: the worker starts and interrupts no trial for a number that it has seen.
 
         Returns None if no assigned run is left: between two attempts the last run may end, because
         another worker that it uses was lost.

@@ -13,7 +13,7 @@ from dasktune.cluster.protocol.wire_messages import Assignment, TrialReport, Tri
 from dasktune.trainable.reporting.encoding import Packed, pack
 from dasktune.trainable.reporting.trial_messages import (
     NoticeAnswer,
-    PauseAnswer,
+    Order,
     Returned,
     StopAnswer,
     Stopped,
@@ -89,7 +89,7 @@ class AssignedTrial:
         if self.is_waiting:
             self._only_message = Returned()
 
-    def end_with(self, order: PauseAnswer | StopAnswer) -> None:
+    def end_with(self, order: Order) -> None:
         """Stop or pause the trial, or return it if it has not started."""
         if self.run is not None:
             self.run.answer(order)
@@ -108,14 +108,24 @@ class AssignedTrial:
         if self.is_busy and not self.has_ended:
             self.interrupt()
 
-    def apply(self, update: TrialUpdate) -> None:
-        """Apply the driver's update. Applied twice, it only interrupts user code once more."""
+    def apply(self, update: TrialUpdate, *, repeated: bool = False) -> None:
+        """Apply the driver's update. A repeated one has no effect.
+
+        Parameters
+        ----------
+        update : TrialUpdate
+            The update.
+        repeated : bool, default=False
+            Whether its request may have been applied before. It does not interrupt user code then,
+            which may be cleaning up.
+        """
+        interrupts = update.interrupt and not repeated
         self._durable_seq = max(self._durable_seq, update.durable_seq)
         self._received_seq = max(self._received_seq, update.received_seq)
-        order: PauseAnswer | StopAnswer | None = None
+        order: Order | None = None
         for answer in update.answers:
-            if isinstance(answer, PauseAnswer | StopAnswer):
-                if update.interrupt and self.run is not None:
+            if isinstance(answer, Order):
+                if interrupts and self.run is not None:
                     # An order to stop overrules one to pause.
                     order = order if isinstance(order, StopAnswer) else answer
                 else:
@@ -123,10 +133,10 @@ class AssignedTrial:
             elif self.run is not None and not isinstance(answer, NoticeAnswer):
                 # The endpoint handles a notice, because it has timers.
                 self.run.answer(answer)
-        if update.interrupt:
+        if interrupts:
             self.interrupt(order)
 
-    def interrupt(self, order: PauseAnswer | StopAnswer | None = None) -> None:
+    def interrupt(self, order: Order | None = None) -> None:
         """Interrupt user code if it is running, with an order that comes at the same time."""
         if self.run is not None:
             self.run.interrupt(order)

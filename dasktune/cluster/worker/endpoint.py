@@ -110,7 +110,8 @@ class WorkerEndpoint:
         A request may arrive twice, because the driver repeats it when no reply came in time. An old
         copy may even arrive after a newer request, over another connection. Each part tolerates it:
 
-        - Assignments count only in a request with a new number, so no trial starts twice.
+        - Assignments and interrupts count only in a request with a new number, so no trial starts
+          twice, and none is interrupted while it cleans up after an interrupt.
         - Sequence numbers only rise, and a trial ignores an answer that it already has.
         - An ended incarnation never runs again, so forgetting it twice is harmless.
         - The worker keeps the messages of a lost reply until the driver confirms them.
@@ -124,13 +125,14 @@ class WorkerEndpoint:
         for incarnation in request.ended:
             self._trials.pop(incarnation, None)
         new: list[AssignedTrial] = []
-        if request.number > self._newest:
+        repeated = request.number <= self._newest
+        if not repeated:
             self._newest = request.number
             new, self._refused = self._register(request.assignments)
         for update in request.updates:
             trial = self._trials.get(update.incarnation)
             if trial is not None:
-                trial.apply(update)
+                trial.apply(update, repeated=repeated)
                 for answer in update.answers:
                     if isinstance(answer, NoticeAnswer):
                         self.notice_trial(trial, answer)

@@ -28,7 +28,7 @@ from dasktune.trainable.api.session import Session
 from dasktune.trainable.async_exception import TrialInterrupted
 from dasktune.trainable.reporting.outbox import Urgency
 from dasktune.trainable.reporting.recorder import CheckpointHooks
-from dasktune.trainable.reporting.trial_messages import Answer, Terminal
+from dasktune.trainable.reporting.trial_messages import Order, Terminal
 from dasktune.trainable.running.error_info import error_info
 from dasktune.trainable.running.thread_run import ThreadRun
 from dasktune.trainable.spec import TrialSpec
@@ -97,12 +97,12 @@ class RankedRun(ThreadRun):
         """Whether the trial has ended although a process of a rank is still there."""
         return self.finished and self._group.is_occupied
 
-    def interrupt(self, order: Answer | None = None) -> None:
+    def interrupt(self, order: Order | None = None) -> None:
         """Kill all ranks. A trial without an order to pause is stopped.
 
         Parameters
         ----------
-        order : Answer, optional
+        order : Order, optional
             An order that comes with the interrupt.
         """
         if order is not None:

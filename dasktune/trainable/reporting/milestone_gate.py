@@ -12,6 +12,7 @@ from dasktune.trainable.reporting.trial_messages import (
     CheckpointRequest,
     ContinueAnswer,
     NoticeAnswer,
+    Order,
     PauseAnswer,
     SaveAnswer,
     StopAnswer,
@@ -56,7 +57,7 @@ class MilestoneGate:
         #: Number of the result at which user code waits, or is about to wait; 0 if there is none.
         self._expected = 0
         self._answer: ContinueAnswer | SaveAnswer | None = None
-        self._order: PauseAnswer | StopAnswer | None = None
+        self._order: Order | None = None
         #: Number of the newest request for a checkpoint, and of the newest one that was taken.
         self._requested = 0
         self._taken = 0
@@ -66,7 +67,7 @@ class MilestoneGate:
         self._notice: tuple[float, str] | None = None
 
     @property
-    def order(self) -> PauseAnswer | StopAnswer | None:
+    def order(self) -> Order | None:
         """The order to pause or stop, which takes effect at the next result; None without one."""
         return self._order
 

@@ -28,6 +28,7 @@ from dasktune.trainable.reporting.report_timeout import ReportTimeout
 from dasktune.trainable.reporting.trial_messages import (
     Committed,
     Message,
+    Order,
     PauseAnswer,
     Reported,
     SaveAnswer,
@@ -83,7 +84,7 @@ class Unusable:
 
 
 #: Why no further result of this run is recorded.
-Ending = Done | PauseAnswer | StopAnswer | Unusable
+Ending = Done | Order | Unusable
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +364,7 @@ class Recorder:
             self.ending = Done()
             return None
         answer = self._gate.wait() if awaits else self._gate.order
-        if isinstance(answer, PauseAnswer | StopAnswer):
+        if isinstance(answer, Order):
             self.ending = answer
         elif record is not None and self._gate.has_notice:
             # After the driver's decision: the trial resumes elsewhere from this checkpoint, and is

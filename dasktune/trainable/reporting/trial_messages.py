@@ -26,6 +26,7 @@ __all__ = [
     "Failed",
     "Message",
     "NoticeAnswer",
+    "Order",
     "PauseAnswer",
     "Paused",
     "Reported",
@@ -191,4 +192,6 @@ class StopAnswer:
     reason: str = ""
 
 
-Answer = ContinueAnswer | SaveAnswer | CheckpointRequest | NoticeAnswer | PauseAnswer | StopAnswer
+#: An order to end.
+Order = PauseAnswer | StopAnswer
+Answer = ContinueAnswer | SaveAnswer | CheckpointRequest | NoticeAnswer | Order

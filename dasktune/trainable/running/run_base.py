@@ -13,7 +13,7 @@ from dasktune.trainable.checkpoints.relay import TransferQueue
 from dasktune.trainable.reporting.encoding import Content
 from dasktune.trainable.reporting.milestone_gate import MilestoneGate
 from dasktune.trainable.reporting.outbox import Outbox, Urgency
-from dasktune.trainable.reporting.trial_messages import Answer, NoticeAnswer, StopAnswer, Terminal
+from dasktune.trainable.reporting.trial_messages import Answer, NoticeAnswer, Order, StopAnswer, Terminal
 from dasktune.trainable.spec import TrialSpec
 
 __all__ = ["RunBase"]
@@ -136,12 +136,12 @@ class RunBase(ABC):
         self.answer(NoticeAnswer(seconds=seconds, reason=reason, urgent=urgent))
 
     @abstractmethod
-    def interrupt(self, order: Answer | None = None) -> None:
+    def interrupt(self, order: Order | None = None) -> None:
         """End user code now, as far as possible. A trial without an order to pause is stopped.
 
         Parameters
         ----------
-        order : Answer, optional
+        order : Order, optional
             An order that comes with the interrupt.
         """
 

@@ -92,7 +92,8 @@ class ThreadRun(RunBase):
         self._interrupter = AsyncRaise()
         #: Detects user code that hangs.
         self.report_timeout = ReportTimeout(spec.report_timeout_s, self._on_report_timeout)
-        #: Called with the error when user code hangs, in the thread of the report timeout.
+        #: Called with the error when user code hangs, in the thread of the report timeout. It
+        #: stops the trial.
         self.on_timeout: Callable[[ErrorInfo], None] = self._end_timed_out
         self._timeout_error: ErrorInfo | None = None
         self._grace_period: GracePeriod | None = None
@@ -119,7 +120,7 @@ class ThreadRun(RunBase):
             # A full outbox must not delay a trial that was ordered to end.
             self._outbox.lift_bound()
 
-    def interrupt(self, order: trial_messages.Answer | None = None) -> None:
+    def interrupt(self, order: trial_messages.Order | None = None) -> None:
         """Interrupt user code, for a trial that does not reach its next result.
 
         A trial without an order to pause is stopped. It may be called again for user code that
@@ -127,7 +128,7 @@ class ThreadRun(RunBase):
 
         Parameters
         ----------
-        order : Answer, optional
+        order : Order, optional
             An order that comes with the interrupt. The two raise one exception.
         """
 
@@ -143,13 +144,13 @@ class ThreadRun(RunBase):
         # A trial with an order to end has its own grace period.
         if self._gate.order is None and self.spec.report_timeout_s is not None:
             self._timeout_error = timeout_info(self.spec.report_timeout_s, ident)
-            self.stop(self._timeout_error.message)
             self.on_timeout(self._timeout_error)
 
     def _end_timed_out(self, hang: ErrorInfo) -> None:
         """Interrupt hanging user code up to twice, then end the trial and abandon its thread."""
+        order = trial_messages.StopAnswer(reason=hang.message)
         for _ in range(2):
-            self._interrupter.interrupt()
+            self.interrupt(order)
             if self._finished.wait(self.spec.stop_grace):
                 return
         self._abandon(partial(trial_messages.Failed, error=hang))

@@ -235,6 +235,33 @@ def test_code_that_cannot_be_interrupted_is_left_and_says_nothing_more(untraced)
     assert driver.values("late") == []
 
 
+def test_a_report_timeout_strikes_code_that_reports_late_once(monkeypatch):
+    late, cleaning, cleaned = threading.Event(), threading.Event(), threading.Event()
+
+    def train(config):
+        try:
+            assert late.wait(PATIENCE)
+            report({"x": 1})
+        finally:
+            cleaning.set()
+            for _ in range(200):
+                threading.Event().wait(0.001)
+            cleaned.set()
+
+    driver = Driver(train, report_timeout_s=0.2, stop_grace=PATIENCE)
+    answer = driver.run.answer
+
+    def answer_and_wait(order):
+        answer(order)
+        # The order would end the report, if it came before the interrupt.
+        late.set()
+        cleaning.wait(0.2)
+
+    monkeypatch.setattr(driver.run, "answer", answer_and_wait)
+    assert isinstance(driver.end(), Failed)
+    assert cleaned.is_set()
+
+
 def test_a_trial_that_is_to_stop_is_left_to_its_driver():
     config = blocking()
     driver = Driver(blocked, config=config, report_timeout_s=0.3, stop_grace=0.0)

@@ -198,6 +198,21 @@ def test_a_trial_with_another_worker_that_has_notice_gets_it_from_the_driver():
     assert worker.fire() == [2.5]
 
 
+def test_a_request_that_arrives_twice_interrupts_once():
+    run = NoticedRun()
+    _, endpoint = noticed_endpoint(run)
+    endpoint.poll(Request(number=1, assignments=assignments("a")))
+    order = StopAnswer(reason="stopped")
+    update = TrialUpdate(incarnation="a", durable_seq=0, received_seq=0, answers=(order,), interrupt=True)
+    stop = Request(number=2, updates=(update,))
+    endpoint.poll(stop)
+    endpoint.poll(stop)
+    assert run.told == [order, "interrupt", order]
+    # The driver interrupts again in a new request.
+    endpoint.poll(Request(number=3, updates=(update,)))
+    assert run.told[3:] == [order, "interrupt"]
+
+
 def test_a_worker_with_notice_returns_new_trials_and_reports_the_notice_again():
     run = NoticedRun()
     worker, endpoint = noticed_endpoint(run)

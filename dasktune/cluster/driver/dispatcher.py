@@ -434,7 +434,8 @@ class TrialDispatcher:
         """Wait until the ends of all runs are reported, but not for abandoned threads."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + 2 * self._settings.stop_grace + 1
-        while any(not run.end_reported for run in self._runs()) and loop.time() < deadline:
+        # Without a task no link is left that could report an end: all have ended by an error.
+        while self._tasks and any(not run.end_reported for run in self._runs()) and loop.time() < deadline:
             await asyncio.wait(tuple(self._tasks), timeout=0.1, return_when=asyncio.FIRST_COMPLETED)
 
     async def _register(self) -> None:

@@ -12,6 +12,7 @@ from wire_kit import run_virtually
 
 from dasktune.cluster.driver.dispatcher import DispatcherSettings, TrialDispatcher
 from dasktune.cluster.driver.trial_run import Reservation, TrialRun
+from dasktune.cluster.driver.worker_link import WorkerLink
 from dasktune.cluster.protocol.payload import Payload
 from dasktune.cluster.protocol.wire_messages import WorkerNoticed
 from dasktune.placement import PlacedBundle, Placement
@@ -22,6 +23,7 @@ class Broken:
     """A client that fails whatever it is asked to do."""
 
     id = "client"
+    status = "closed"
 
     def as_current(self) -> Any:
         return nullcontext()
@@ -159,6 +161,24 @@ def test_an_unexpected_error_of_a_background_task_is_reported():
 
     asyncio.run(work())
     assert [str(error) for error in crashes] == ["a bug"]
+
+
+def test_a_dispatcher_closes_after_an_unexpected_error_of_a_link(monkeypatch: pytest.MonkeyPatch):
+    crashes: list[BaseException] = []
+
+    async def poll_loop(link: WorkerLink) -> None:
+        raise RuntimeError("another bug")
+
+    async def work() -> None:
+        dispatcher = made(on_crash=crashes.append)
+        dispatcher.start(run_at("tcp://a:1"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        await dispatcher.close()
+
+    monkeypatch.setattr(WorkerLink, "poll_loop", poll_loop)
+    asyncio.run(work())
+    assert [str(error) for error in crashes] == ["another bug", "a bug"]
 
 
 def test_a_worker_that_is_lost_at_the_moment_of_a_start_ends_the_start_only():

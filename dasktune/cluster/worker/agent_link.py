@@ -20,7 +20,7 @@ from distributed.comm import connect
 from distributed.core import Status
 
 from dasktune.cluster.worker.trainable_loader import TrainableLoader
-from dasktune.isolation.ranks.fork_server import ForkServers
+from dasktune.isolation.ranks.fork_server import ForkServers, can_fork
 from dasktune.isolation.ranks.rank_agent import RankAgent
 from dasktune.isolation.ranks.rank_messages import AgentLost, FromAgent, ToAgent
 from dasktune.placement import host_of
@@ -258,7 +258,7 @@ def _make_agent(worker: Any, plugin: Any, send: Callable[[FromAgent], None]) -> 
     loader = TrainableLoader(worker, plugin, None, _ORPHAN_SECONDS)
     # They are killed with the plugin, at the end of the experiment.
     servers = plugin.shared.setdefault(_FORK_SERVERS, ForkServers())
-    return RankAgent(host_of(worker.address), send, loader.child_payload, servers)
+    return RankAgent(host_of(worker.address), send, loader.child_payload, servers if can_fork() else None)
 
 
 async def _keep(

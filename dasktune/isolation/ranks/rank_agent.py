@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from dasktune.isolation.process import ChildDied, ChildProcess
-from dasktune.isolation.ranks.fork_server import ForkServer, ForkServerLost, ForkServers, can_fork
+from dasktune.isolation.ranks.fork_server import ForkServer, ForkServerLost, ForkServers
 from dasktune.isolation.ranks.rank_layout import inherited_environment, shared_environment
 from dasktune.isolation.ranks.rank_messages import (
     AgentLost,
@@ -125,6 +125,13 @@ class RankAgent:
         Given a pickled configuration, returns what a child process unpickles. It may block.
     fork_servers : ForkServers, optional
         The worker's processes that fork ranks; without them ranks are fresh interpreters.
+    make_process : callable, default=ChildProcess
+        Starts the process of a rank.
+    hold : callable, default=hold_port
+        Given the host, returns a socket that reserves a port of it. It may block.
+    keeps_port : bool, optional
+        Whether a port is held until the end. The default is whether a server can listen at a port
+        that is held, which only Linux allows.
     """
 
     # The connection's reader calls `handle` and `close`, which return at once. One thread starts
@@ -144,11 +151,18 @@ class RankAgent:
         send: Callable[[FromAgent], None],
         open_payload: Callable[[bytes], ChildPayload],
         fork_servers: ForkServers | None = None,
+        *,
+        make_process: Callable[..., ChildProcess] = ChildProcess,
+        hold: Callable[[str], socket.socket] = hold_port,
+        keeps_port: bool = _KEEPS_PORT,
     ) -> None:
         self._host = host
         self._send = send
         self._open_payload = open_payload
         self._fork_servers = fork_servers
+        self._make_process = make_process
+        self._hold = hold
+        self._keeps_port = keeps_port
         #: The server that the trial uses until the agent is closed.
         self._server: ForkServer | None = None
         self._lock = threading.Lock()
@@ -274,7 +288,7 @@ class RankAgent:
         # In a thread: the name of the host may have to be looked up, which takes long if the name
         # server does not answer.
         try:
-            held = hold_port(self._host)
+            held = self._hold(self._host)
         except Exception as error:
             # Rank 0 needs the port, so this is the reason why it does not start.
             info = error_info(error)
@@ -284,7 +298,7 @@ class RankAgent:
         number = held.getsockname()[1]
         with self._lock:
             # The agent may have been closed meanwhile; then `close` has not seen the port.
-            is_kept = _KEEPS_PORT and not self._closed.is_set()
+            is_kept = self._keeps_port and not self._closed.is_set()
             if is_kept:
                 self._port = held
         if not is_kept:
@@ -316,7 +330,7 @@ class RankAgent:
         """
         settings, servers = message.spec.ranks, self._fork_servers
         assert settings is not None
-        if settings.preload is None or not message.ranks or servers is None or not can_fork():
+        if settings.preload is None or not message.ranks or servers is None:
             return None
         shared = shared_environment(message.ranks[0].environment)
         server = servers.acquire({**inherited_environment(os.environ), **shared}, settings.preload)
@@ -369,15 +383,14 @@ class RankAgent:
             raise
         return True
 
-    @staticmethod
-    def _new_process(environment: Mapping[str, str], server: ForkServer | None) -> ChildProcess:
+    def _new_process(self, environment: Mapping[str, str], server: ForkServer | None) -> ChildProcess:
         if server is not None:
             try:
-                return ChildProcess(environment, start=server.fork)
+                return self._make_process(environment, start=server.fork)
             except ForkServerLost as loss:
                 logger.warning("a rank starts as a fresh interpreter: %s", loss)
         inherited = inherited_environment(os.environ)
-        return ChildProcess(environment, module=_RANK_MODULE, inherited=inherited)
+        return self._make_process(environment, module=_RANK_MODULE, inherited=inherited)
 
     def _is_killed(self) -> bool:
         with self._lock:

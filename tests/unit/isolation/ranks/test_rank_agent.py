@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from dasktune.isolation.ranks import rank_agent
+from dasktune.isolation.process import ChildDied
 from dasktune.isolation.ranks.fork_server import ForkServerLost
 from dasktune.isolation.ranks.fork_server_process import Preloaded
-from dasktune.isolation.ranks.rank_agent import RankAgent
+from dasktune.isolation.ranks.rank_agent import RankAgent, hold_port
 from dasktune.isolation.ranks.rank_messages import (
     AgentLost,
     DumpStacks,
@@ -34,6 +34,7 @@ from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.ranks import RankInfo, RankSettings
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.user_error import ErrorInfo
 
 PATIENCE = 60.0
 
@@ -41,10 +42,9 @@ PATIENCE = 60.0
 class Other:
     """The coordinator's end of the connection."""
 
-    def __init__(self, host: str = "127.0.0.1", payload: Any = None, servers: Any = None) -> None:
+    def __init__(self, host: str = "127.0.0.1", servers: Any = None, **options: Any) -> None:
         self.messages: queue.Queue[FromAgent] = queue.Queue()
-        payload = payload or (lambda config: SimpleNamespace())
-        self.agent = RankAgent(host, self.messages.put, payload, servers)
+        self.agent = RankAgent(host, self.messages.put, lambda config: SimpleNamespace(), servers, **options)
 
     def next(self) -> FromAgent:
         return self.messages.get(timeout=PATIENCE)
@@ -68,14 +68,14 @@ def start(ranks: int, **settings: Any) -> StartRanks:
 
 
 @pytest.mark.parametrize("keeps", [True, False], ids=["linux", "other"])
-def test_a_port_is_held_until_the_end_only_where_servers_can_listen_at_it(
-    monkeypatch: pytest.MonkeyPatch, keeps: bool
-):
-    hold = rank_agent.hold_port
+def test_a_port_is_held_until_the_end_only_where_servers_can_listen_at_it(keeps: bool):
     found: list[socket.socket] = []
-    monkeypatch.setattr(rank_agent, "_KEEPS_PORT", keeps)
-    monkeypatch.setattr(rank_agent, "hold_port", lambda host: found.append(hold(host)) or found[0])
-    other = Other()
+
+    def hold(host: str) -> socket.socket:
+        found.append(hold_port(host))
+        return found[0]
+
+    other = Other(hold=hold, keeps_port=keeps)
     other.agent.handle(HoldPort())
     held = other.next()
     assert isinstance(held, PortHeld)
@@ -94,7 +94,7 @@ def test_a_host_without_a_name_is_an_error_of_rank_0_and_is_not_looked_up_by_the
         threads.append(threading.get_ident())
         raise socket.gaierror(-2, "Name or service not known")
 
-    monkeypatch.setattr(rank_agent.socket, "getaddrinfo", fail)
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
     other = Other(host="nowhere")
     other.agent.handle(HoldPort())
     died = other.next()
@@ -105,18 +105,16 @@ def test_a_host_without_a_name_is_an_error_of_rank_0_and_is_not_looked_up_by_the
     other.agent.close()
 
 
-def test_a_port_that_is_found_after_the_end_is_closed(monkeypatch: pytest.MonkeyPatch):
+def test_a_port_that_is_found_after_the_end_is_closed():
     closing = threading.Event()
-    hold = rank_agent.hold_port
     found: list[socket.socket] = []
 
     def late(host: str) -> socket.socket:
         assert closing.wait(PATIENCE)
-        found.append(hold(host))
+        found.append(hold_port(host))
         return found[0]
 
-    monkeypatch.setattr(rank_agent, "hold_port", late)
-    other = Other()
+    other = Other(hold=late)
     other.agent.handle(HoldPort())
     other.agent.close()
     closing.set()
@@ -124,7 +122,7 @@ def test_a_port_that_is_found_after_the_end_is_closed(monkeypatch: pytest.Monkey
     assert found[0].fileno() == -1
 
 
-def test_no_rank_is_started_after_a_kill(monkeypatch: pytest.MonkeyPatch):
+def test_no_rank_is_started_after_a_kill():
     started: list[Any] = []
 
     class Process:
@@ -142,10 +140,9 @@ def test_no_rank_is_started_after_a_kill(monkeypatch: pytest.MonkeyPatch):
             """Kill nothing."""
 
         def receive(self) -> Any:
-            raise rank_agent.ChildDied(rank_agent.ErrorInfo(message="killed"))
+            raise ChildDied(ErrorInfo(message="killed"))
 
-    monkeypatch.setattr(rank_agent, "ChildProcess", Process)
-    other = Other()
+    other = Other(make_process=Process)
     other.agent.handle(start(3))
     died = sorted((other.next() for _ in range(3)), key=lambda one: one.rank)
     assert len(started) == 1
@@ -184,10 +181,10 @@ class FakeProcess:
 
     def die(self) -> None:
         """End at last."""
-        self.messages.put(rank_agent.ChildDied(rank_agent.ErrorInfo(message="killed")))
+        self.messages.put(ChildDied(ErrorInfo(message="killed")))
 
 
-def test_an_agent_has_not_finished_before_the_last_process_is_gone(monkeypatch: pytest.MonkeyPatch):
+def test_an_agent_has_not_finished_before_the_last_process_is_gone():
     starting, gate = threading.Event(), threading.Event()
 
     class Slow(FakeProcess):
@@ -198,8 +195,7 @@ def test_an_agent_has_not_finished_before_the_last_process_is_gone(monkeypatch: 
             starting.set()
             assert gate.wait(PATIENCE)
 
-    monkeypatch.setattr(rank_agent, "ChildProcess", Slow)
-    other = Other()
+    other = Other(make_process=Slow)
     assert not other.agent.finished  # ranks may still come
     other.agent.handle(start(1))
     assert starting.wait(PATIENCE)
@@ -213,15 +209,14 @@ def test_an_agent_has_not_finished_before_the_last_process_is_gone(monkeypatch: 
     assert other.agent.finished
 
 
-def test_ranks_that_end_with_their_worker_have_not_failed(monkeypatch: pytest.MonkeyPatch):
+def test_ranks_that_end_with_their_worker_have_not_failed():
     class Killable(FakeProcess):
         made: ClassVar[list[Any]] = []
 
         def kill(self) -> None:
             self.die()
 
-    monkeypatch.setattr(rank_agent, "ChildProcess", Killable)
-    other = Other()
+    other = Other(make_process=Killable)
     other.agent.handle(start(1))
     list(_say_began(Killable.made, 1))
     assert isinstance(other.next(), FromRank)
@@ -232,7 +227,7 @@ def test_ranks_that_end_with_their_worker_have_not_failed(monkeypatch: pytest.Mo
     assert other.agent.finished
 
 
-def test_a_rank_that_cannot_answer_holds_up_no_stacks_of_others(monkeypatch: pytest.MonkeyPatch):
+def test_a_rank_that_cannot_answer_holds_up_no_stacks_of_others():
     second_is_asked = threading.Event()
 
     class Hanging(FakeProcess):
@@ -245,8 +240,7 @@ def test_a_rank_that_cannot_answer_holds_up_no_stacks_of_others(monkeypatch: pyt
             second_is_asked.set()
             return "in hang"
 
-    monkeypatch.setattr(rank_agent, "ChildProcess", Hanging)
-    other = Other()
+    other = Other(make_process=Hanging)
     other.agent.handle(start(2))
     began = [other.next() for _ in _say_began(Hanging.made, 2)]
     assert len(began) == 2
@@ -281,16 +275,18 @@ def test_a_rank_without_a_thread_for_its_messages_is_ended(monkeypatch: pytest.M
             self.finished = True
             stopped.append(self)
 
-    monkeypatch.setattr(rank_agent, "ChildProcess", Process)
-    other = Other()
+    other = Other(make_process=Process)
 
-    def refuse(*arguments: Any) -> None:
-        raise RuntimeError("can't start new thread")
+    begin = threading.Thread.start
 
-    # This thread starts the rank, and the agent can have no other.
-    monkeypatch.setattr(other.agent, "_in_thread", refuse)
-    monkeypatch.setattr(other.agent, "_ping", lambda interval: None)
-    other.agent._start_all(start(1))
+    def refuse(thread: threading.Thread) -> None:
+        # The agent's thread starts the rank, and the agent can have no other.
+        if threading.current_thread().name == "dasktune-ranks":
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    other.agent.handle(start(1))
     died = other.next()
     assert isinstance(died, RankDied)
     assert "can't start new thread" in died.error.message
@@ -352,11 +348,9 @@ class Forking(FakeProcess):
 
 
 @pytest.fixture
-def forking(monkeypatch: pytest.MonkeyPatch) -> type[Forking]:
-    """Let agents start ranks that are no processes."""
+def forking() -> type[Forking]:
+    """Return the ranks of agents that start no processes."""
     Forking.made = []
-    monkeypatch.setattr(rank_agent, "ChildProcess", Forking)
-    monkeypatch.setattr(rank_agent, "can_fork", lambda: True)
     return Forking
 
 
@@ -384,7 +378,7 @@ def test_ranks_are_fresh_interpreters_if_they_cannot_be_forked(
 ):
     servers = FakeServers(preloaded, is_lost)
     servers.imported.set()
-    other = Other(servers=servers)
+    other = Other(servers=servers, make_process=forking)
     other.agent.handle(start_with_preload(2))
     for _ in _say_began(forking.made, 2):
         assert isinstance(other.next(), FromRank)
@@ -396,7 +390,7 @@ def test_ranks_are_fresh_interpreters_if_they_cannot_be_forked(
 
 def test_ranks_are_fresh_interpreters_if_the_user_says_so(forking: type[Forking]):
     servers = FakeServers(Preloaded())
-    other = Other(servers=servers)
+    other = Other(servers=servers, make_process=forking)
     other.agent.handle(start(2, preload=None))
     for _ in _say_began(forking.made, 2):
         assert isinstance(other.next(), FromRank)
@@ -406,9 +400,9 @@ def test_ranks_are_fresh_interpreters_if_the_user_says_so(forking: type[Forking]
 
 
 def test_modules_that_cannot_be_imported_fail_all_ranks(forking: type[Forking]):
-    servers = FakeServers(Preloaded(error=rank_agent.ErrorInfo(message="ImportError: no torch")))
+    servers = FakeServers(Preloaded(error=ErrorInfo(message="ImportError: no torch")))
     servers.imported.set()
-    other = Other(servers=servers)
+    other = Other(servers=servers, make_process=forking)
     other.agent.handle(start_with_preload(2))
     for rank in range(2):
         died = other.next()
@@ -422,7 +416,7 @@ def test_modules_that_cannot_be_imported_fail_all_ranks(forking: type[Forking]):
 
 def test_a_kill_does_not_wait_for_imports(forking: type[Forking]):
     servers = FakeServers()
-    other = Other(servers=servers)
+    other = Other(servers=servers, make_process=forking)
     other.agent.handle(start_with_preload(1))
     assert servers.acquired.wait(PATIENCE)
     other.agent.close()
@@ -436,7 +430,7 @@ def test_a_kill_does_not_wait_for_imports(forking: type[Forking]):
 def test_a_server_that_comes_after_the_end_is_released(forking: type[Forking]):
     servers = FakeServers()
     servers.may_acquire.clear()
-    other = Other(servers=servers)
+    other = Other(servers=servers, make_process=forking)
     other.agent.handle(start_with_preload(1))
     other.agent.close()
     servers.may_acquire.set()

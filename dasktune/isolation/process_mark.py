@@ -36,11 +36,11 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Final
 
-__all__ = ["MARK", "give_mark", "kill_marked", "new_mark", "rewrite_mark"]
+__all__ = ["MARK", "MarkSearch", "give_mark", "kill_marked", "new_mark", "read_environment", "rewrite_mark"]
 
 logger = logging.getLogger(__name__)
 
@@ -49,15 +49,15 @@ logger = logging.getLogger(__name__)
 MARK: Final = "DASKTUNE_PROCESS_MARK"
 
 #: Seconds for which marked processes are searched and killed.
-_SECONDS: Final = 10.0
+_LIMIT_S: Final = 10.0
 
 #: Bytes of an environment that are read at a time.
 _READ: Final = 1 << 17
 
 #: Seconds until processes that showed no environment are read again, and for which they are read
 #: more than twice.
-_PAUSE: Final = 0.001
-_PATIENCE: Final = 2.0
+_PAUSE_S: Final = 0.001
+_PATIENCE_S: Final = 2.0
 
 #: The flags of a process that ends and of a kernel thread, and the indices of the flags and of the
 #: addresses of the environment in `/proc/PID/stat` behind the name of the program, where the state
@@ -65,13 +65,6 @@ _PATIENCE: Final = 2.0
 _ENDS: Final = 0x4
 _KERNEL_THREAD: Final = 0x200000
 _FLAGS, _BEGIN, _END = 6, 47, 48
-
-#: The marks for which the next scan searches, and the lock of that set.
-_wanted: Final[set[str]] = set()
-_wanted_lock: Final = threading.Lock()
-
-#: Held during a scan.
-_scanning: Final = threading.Lock()
 
 
 def new_mark() -> str:
@@ -117,6 +110,135 @@ def rewrite_mark(value: str) -> None:
         ctypes.memmove(place, value.encode(), len(value))
 
 
+def read_environment(number: str) -> bytes | None:
+    """Return the environment of a process; None if it has ended, or belongs to another user.
+
+    Parameters
+    ----------
+    number : str
+        The number of the process.
+    """
+    try:
+        return _content(f"/proc/{number}/environ")
+    except OSError:
+        return None
+
+
+class MarkSearch:
+    """Kills all processes of this user with a mark; thread-safe.
+
+    Threads that ask at the same time share a search: the ranks of a trial end together.
+
+    Parameters
+    ----------
+    limit_s : float, default=10.0
+        Seconds for which marked processes are searched and killed.
+    patience_s : float, default=2.0
+        Seconds for which processes that showed no environment are read more than twice.
+    read : callable, default=read_environment
+        Given the number of a process, returns its environment.
+    """
+
+    def __init__(
+        self,
+        *,
+        limit_s: float = _LIMIT_S,
+        patience_s: float = _PATIENCE_S,
+        read: Callable[[str], bytes | None] = read_environment,
+    ) -> None:
+        self._limit_s = limit_s
+        self._patience_s = patience_s
+        self._read = read
+        #: The marks for which the next scan searches, and the lock of that set.
+        self._wanted: set[str] = set()
+        self._wanted_lock = threading.Lock()
+        #: Held during a scan.
+        self._scanning = threading.Lock()
+
+    def kill(self, mark: str) -> None:
+        """Kill all processes with a mark, and wait until none is left, for some seconds.
+
+        Parameters
+        ----------
+        mark : str
+            The mark.
+        """
+        if not _can_kill():
+            return
+        with self._wanted_lock:
+            self._wanted.add(mark)
+        scan = threading.Thread(target=self._kill_wanted, args=(mark,), name="dasktune-marked", daemon=True)
+        try:
+            scan.start()
+        except RuntimeError:  # the system has no thread left
+            self._kill_wanted(mark)
+            return
+        scan.join(2 * self._limit_s)
+        if scan.is_alive():
+            logger.warning(
+                "processes of a trial that have left its process group may be left: reading the environments "
+                "of all processes takes too long, because one of them waits for a device or a disk"
+            )
+
+    def _kill_wanted(self, mark: str) -> None:
+        """Search once for all marks that wait."""
+        with self._scanning:
+            with self._wanted_lock:
+                if mark not in self._wanted:
+                    # The scan that has just ended began later than the request for this mark.
+                    return
+                marks = {one.encode() for one in self._wanted}
+                self._wanted.clear()
+            try:
+                self._kill_all(marks)
+            except OSError as error:  # no process may open another file
+                logger.warning("processes of a trial that have left its process group may be left: %s", error)
+
+    def _kill_all(self, marks: Collection[bytes]) -> None:
+        begun = time.monotonic()
+        deadline = begun + self._limit_s
+        read: set[str] = set()
+        again: set[str] = set()
+        while new := (_numbers() - read) | again:
+            again = set()
+            is_patient = time.monotonic() < begun + self._patience_s
+            found: dict[int, int] = {}
+            for number in new:
+                environment = self._read(number)
+                if _has_mark(environment, marks):
+                    descriptor = self._opened(number, marks)
+                    if descriptor is None:
+                        again.add(number)
+                    else:
+                        found[descriptor] = int(number)
+                elif not environment:
+                    is_readable = environment is not None
+                    if number not in read or (is_readable and is_patient and _may_show_one(number)):
+                        again.add(number)
+            read |= new
+            if again and not found:
+                time.sleep(_PAUSE_S)
+            left = _kill(found, deadline)
+            if left or time.monotonic() >= deadline:
+                message = "processes of a trial could not be killed in %g s: %s"
+                logger.warning(message, self._limit_s, left or "new ones")
+                return
+
+    def _opened(self, number: str, marks: Collection[bytes]) -> int | None:
+        """Return a descriptor of a process if it is still a marked one."""
+        try:
+            descriptor = os.pidfd_open(int(number))
+        except OSError:  # it has ended
+            return None
+        if _has_mark(self._read(number), marks):
+            return descriptor
+        os.close(descriptor)
+        return None
+
+
+_SEARCH: Final = MarkSearch()
+
+
 def kill_marked(mark: str) -> None:
     """Kill all processes of this user with a mark, and wait until none is left, for some seconds.
 
@@ -128,22 +250,7 @@ def kill_marked(mark: str) -> None:
     mark : str
         The mark of a process whose group was killed.
     """
-    if not _can_kill():
-        return
-    with _wanted_lock:
-        _wanted.add(mark)
-    scan = threading.Thread(target=_kill_wanted, args=(mark,), name="dasktune-marked", daemon=True)
-    try:
-        scan.start()
-    except RuntimeError:  # the system has no thread left
-        _kill_wanted(mark)
-        return
-    scan.join(2 * _SECONDS)
-    if scan.is_alive():
-        logger.warning(
-            "processes of a trial that have left its process group may be left: reading the environments of "
-            "all processes takes too long, because one of them waits for a device or a disk"
-        )
+    _SEARCH.kill(mark)
 
 
 def _can_kill() -> bool:
@@ -154,81 +261,15 @@ def _can_kill() -> bool:
     return os.path.exists("/proc/self/environ")
 
 
-def _kill_wanted(mark: str) -> None:
-    """Search once for all marks that wait: the ranks of a trial end at the same time."""
-    with _scanning:
-        with _wanted_lock:
-            if mark not in _wanted:
-                # The scan that has just ended began later than the request for this mark.
-                return
-            marks = {one.encode() for one in _wanted}
-            _wanted.clear()
-        try:
-            _kill_all(marks)
-        except OSError as error:  # no process may open another file
-            logger.warning("processes of a trial that have left its process group may be left: %s", error)
-
-
-def _kill_all(marks: Collection[bytes]) -> None:
-    begun = time.monotonic()
-    deadline = begun + _SECONDS
-    read: set[str] = set()
-    again: set[str] = set()
-    while new := (_numbers() - read) | again:
-        again = set()
-        is_patient = time.monotonic() < begun + _PATIENCE
-        found: dict[int, int] = {}
-        for number in new:
-            environment = _environment(number)
-            if _has_mark(environment, marks):
-                descriptor = _opened(number, marks)
-                if descriptor is None:
-                    again.add(number)
-                else:
-                    found[descriptor] = int(number)
-            elif not environment:
-                is_readable = environment is not None
-                if number not in read or (is_readable and is_patient and _may_show_one(number)):
-                    again.add(number)
-        read |= new
-        if again and not found:
-            time.sleep(_PAUSE)
-        left = _kill(found, deadline)
-        if left or time.monotonic() >= deadline:
-            message = "processes of a trial could not be killed in %g s: %s"
-            logger.warning(message, _SECONDS, left or "new ones")
-            return
-
-
 def _numbers() -> set[str]:
     """Return the numbers of all processes."""
     return {name for name in os.listdir("/proc") if name.isdigit()}
-
-
-def _opened(number: str, marks: Collection[bytes]) -> int | None:
-    """Return a descriptor of a process if it is still a marked one."""
-    try:
-        descriptor = os.pidfd_open(int(number))
-    except OSError:  # it has ended
-        return None
-    if _has_mark(_environment(number), marks):
-        return descriptor
-    os.close(descriptor)
-    return None
 
 
 def _has_mark(environment: bytes | None, marks: Collection[bytes]) -> bool:
     if not environment:
         return False
     return MARK.encode() in environment and any(mark in environment for mark in marks)
-
-
-def _environment(number: str) -> bytes | None:
-    """Return the environment of a process; None if it has ended, or belongs to another user."""
-    try:
-        return _content(f"/proc/{number}/environ")
-    except OSError:
-        return None
 
 
 def _may_show_one(number: str) -> bool:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import ExitStack
 
 import psutil
 import pytest
 
-from dasktune.isolation import process_mark
-from dasktune.isolation.process_mark import MARK, give_mark, kill_marked, new_mark
+from dasktune.isolation.process_mark import (
+    MARK,
+    MarkSearch,
+    give_mark,
+    kill_marked,
+    new_mark,
+    read_environment,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="this system does not show environments")
 
@@ -71,55 +78,58 @@ def test_a_process_that_changes_all_the_time_does_not_escape(mark: str, program:
         assert marked(mark) == []
 
 
-def test_marks_that_wait_for_a_search_are_searched_together(
-    mark: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    searched: list[set[bytes]] = []
+def test_marks_that_wait_for_a_search_are_searched_together() -> None:
     begun, go_on = threading.Event(), threading.Event()
+    this, searches = str(os.getpid()), []
 
-    def kill_all(marks: set[bytes]) -> None:
-        searched.append(marks)
-        begun.set()
-        go_on.wait(60)
+    def read(number: str) -> bytes | None:
+        if number == this:
+            searches.append(number)
+            begun.set()
+            assert go_on.wait(60)
+        return read_environment(number)
 
-    monkeypatch.setattr(process_mark, "_kill_all", kill_all)
-    first = threading.Thread(target=kill_marked, args=(mark,))
-    first.start()
+    search = MarkSearch(read=read)
+    first, *others = marks = [new_mark() for _ in range(4)]
+    threads = {mark: threading.Thread(target=search.kill, args=(mark,)) for mark in marks}
+    threads[first].start()
     assert begun.wait(60)
-    others = [threading.Thread(target=kill_marked, args=(f"{mark}-{number}",)) for number in range(3)]
-    for other in others:
-        other.start()
-    while len(process_mark._wanted) < 3:
-        threading.Event().wait(0.005)
-    go_on.set()
-    for thread in (first, *others):
-        thread.join(60)
-    assert searched == [{mark.encode()}, {f"{mark}-{number}".encode() for number in range(3)}]
+    with ExitStack() as stack:
+        for mark in others:
+            environment = {**os.environ, **give_mark(os.environ, mark)}
+            process = stack.enter_context(subprocess.Popen(["sleep", "60"], env=environment))
+            stack.callback(process.kill)
+            threads[mark].start()
+        # The first one searches, and the others wait for its end.
+        while [one.name for one in threading.enumerate()].count("dasktune-marked") < len(marks):
+            threading.Event().wait(0.005)
+        go_on.set()
+        for thread in threads.values():
+            thread.join(60)
+        assert [marked(mark) for mark in marks] == [[]] * len(marks)
+    assert len(searches) == 2
 
 
-def test_a_number_that_belongs_to_another_process_now_is_not_killed(
-    mark: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_number_that_belongs_to_another_process_now_is_not_killed(mark: str) -> None:
     with subprocess.Popen(["sleep", "60"]) as innocent:
         try:
             seen: list[str] = []
 
-            def environment(number: str) -> bytes:
+            def read(number: str) -> bytes:
                 # The first look has found the process that had the number before.
                 seen.append(number)
                 if number == str(innocent.pid) and seen.count(number) == 1:
                     return f"{MARK}={mark}".encode()
                 return b"PATH=/bin"
 
-            monkeypatch.setattr(process_mark, "_environment", environment)
-            kill_marked(mark)
+            MarkSearch(read=read).kill(mark)
             assert seen.count(str(innocent.pid)) >= 2
             assert innocent.poll() is None
         finally:
             innocent.kill()
 
 
-def test_a_process_is_read_until_it_has_begun_its_program(mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_is_read_until_it_has_begun_its_program(mark: str) -> None:
     environment = {**os.environ, **give_mark(os.environ, mark)}
     with (
         subprocess.Popen(["sleep", "60"], env=environment) as marked_one,
@@ -127,14 +137,13 @@ def test_a_process_is_read_until_it_has_begun_its_program(mark: str, monkeypatch
     ):
         try:
             seen: list[str] = []
-            read = process_mark._environment
 
-            def beginning(number: str) -> bytes | None:
+            def read(number: str) -> bytes | None:
                 seen.append(number)
-                return b"" if number == str(marked_one.pid) and seen.count(number) < 9 else read(number)
+                is_beginning = number == str(marked_one.pid) and seen.count(number) < 9
+                return b"" if is_beginning else read_environment(number)
 
-            monkeypatch.setattr(process_mark, "_environment", beginning)
-            kill_marked(mark)
+            MarkSearch(read=read).kill(mark)
             assert marked_one.wait(60) == -9
             # Those that never show one are not waited for.
             assert without_environment.poll() is None
@@ -145,21 +154,18 @@ def test_a_process_is_read_until_it_has_begun_its_program(mark: str, monkeypatch
 
 
 def test_a_search_waits_no_longer_for_an_environment_than_it_may(
-    mark: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    mark: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(process_mark, "_PATIENCE", 0.05)
-    monkeypatch.setattr(process_mark, "_environment", lambda number: b"")
-    kill_marked(mark)
+    MarkSearch(patience_s=0.05, read=lambda number: b"").kill(mark)
     assert caplog.text == ""
 
 
 def test_a_process_that_cannot_be_killed_is_named_and_not_waited_for(
     mark: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(process_mark, "_SECONDS", 0.1)
-    monkeypatch.setattr(process_mark.signal, "pidfd_send_signal", lambda descriptor, signum: None)
+    monkeypatch.setattr(signal, "pidfd_send_signal", lambda descriptor, signum: None)
     environment = {**os.environ, **give_mark(os.environ, mark)}
     with subprocess.Popen(["sleep", "60"], env=environment) as stubborn:
-        kill_marked(mark)
+        MarkSearch(limit_s=0.1).kill(mark)
         assert f"could not be killed in 0.1 s: [{stubborn.pid}]" in caplog.text
         stubborn.kill()

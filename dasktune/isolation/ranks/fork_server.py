@@ -36,7 +36,7 @@ __all__ = ["ForkServer", "ForkServerLost", "ForkServers", "ForkedProcess", "can_
 logger = logging.getLogger(__name__)
 
 #: Seconds that a fork or a reaping may take. A library may hang in its handlers of forks.
-_ANSWER_SECONDS: Final = 30.0
+_ANSWER_LIMIT_S: Final = 30.0
 
 #: Seconds that a server takes to exit after it has closed its connection.
 _EXIT_SECONDS: Final = 1.0
@@ -120,6 +120,8 @@ class ForkServer:
         The environment variables with which the modules are imported.
     modules : sequence of str
         The modules.
+    answer_limit_s : float, default=30.0
+        Seconds that a fork or a reaping may take.
 
     Raises
     ------
@@ -141,7 +143,14 @@ class ForkServer:
     # belong to another one. Those that have left the group have the server's mark; a rank has a
     # mark of its own (`rewrite_mark`).
 
-    def __init__(self, environment: Mapping[str, str], modules: Sequence[str]) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        modules: Sequence[str],
+        *,
+        answer_limit_s: float = _ANSWER_LIMIT_S,
+    ) -> None:
+        self._answer_limit_s = answer_limit_s
         self._lock = threading.Lock()
         self._environment = dict(environment)
         #: The answer to the first request; None before it has come.
@@ -280,8 +289,8 @@ class ForkServer:
         except OSError as error:
             self._end()
             raise ForkServerLost(self._loss) from error
-        if not self._poll(_ANSWER_SECONDS):
-            self._end(f"{FORKER} has not answered for {_ANSWER_SECONDS:g} s")
+        if not self._poll(self._answer_limit_s):
+            self._end(f"{FORKER} has not answered for {self._answer_limit_s:g} s")
             raise ForkServerLost(self._loss)
         return self._receive()
 
@@ -335,9 +344,17 @@ class ForkServers:
 
     There is one for each environment in which modules are imported. Trials with equal resources
     have equal environments, but for what differs between their ranks.
+
+    Parameters
+    ----------
+    make_server : callable, default=ForkServer
+        Starts the server for an environment and modules.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, make_server: Callable[[Mapping[str, str], Sequence[str]], ForkServer] = ForkServer
+    ) -> None:
+        self._make_server = make_server
         self._lock = threading.Lock()
         self._servers: dict[Any, ForkServer] = {}
         self._is_closed = False
@@ -385,7 +402,7 @@ class ForkServers:
             # Each holds the memory of what it has imported.
             old = [one for one, held in self._servers.items() if not held.users or one == key]
             unused += map(self._servers.pop, old)
-            server = self._servers[key] = ForkServer(environment, modules)
+            server = self._servers[key] = self._make_server(environment, modules)
         server.users += 1
         return server
 

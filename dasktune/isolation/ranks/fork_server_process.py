@@ -30,14 +30,24 @@ from dasktune.isolation.ranks import rank_process
 from dasktune.trainable.running.error_info import error_info
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = ["FORKER", "ForkRank", "Forked", "Preload", "Preloaded", "ReapRank", "Reaped", "main"]
+__all__ = [
+    "FORKER",
+    "ForkRank",
+    "Forked",
+    "Preload",
+    "Preloaded",
+    "ReapRank",
+    "Reaped",
+    "fork_refusal",
+    "main",
+]
 
 #: The fork server in messages to users.
 FORKER: Final = "the process that forks the ranks"
 
 #: The devices of NVIDIA and AMD. A process that has one open has initialised CUDA or ROCm, and its
 #: forks cannot use it any more.
-_GPU_DEVICES: Final[str | tuple[str, ...]] = ("/dev/nvidia", "/dev/kfd")
+_GPU_DEVICES: Final = ("/dev/nvidia", "/dev/kfd")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +128,7 @@ def _preload(modules: tuple[str, ...]) -> Preloaded:
             importlib.import_module(module)
     except BaseException as error:  # a module may raise anything, or exit
         return Preloaded(error=error_info(error))
-    refusal = _refusal()
+    refusal = fork_refusal()
     for stream in (sys.stdout, sys.stderr):
         # What is left in a buffer would be written by each fork.
         with suppress(Exception):
@@ -129,12 +139,18 @@ def _preload(modules: tuple[str, ...]) -> Preloaded:
     return Preloaded(refusal=refusal)
 
 
-def _refusal() -> str:
-    """Return why a fork of this process could not work; empty if it can."""
+def fork_refusal(gpu_devices: str | tuple[str, ...] = _GPU_DEVICES) -> str:
+    """Return why a fork of this process could not work; empty if it can.
+
+    Parameters
+    ----------
+    gpu_devices : str or tuple of str, optional
+        How the paths of GPUs begin; by default those of NVIDIA and AMD.
+    """
     threads = sorted(one.name for one in threading.enumerate() if one is not threading.main_thread())
     if threads:
         return f"{FORKER} has threads ({', '.join(threads)}), which a fork would not have"
-    if any(name.startswith(_GPU_DEVICES) for name in _open_files()):
+    if any(name.startswith(gpu_devices) for name in _open_files()):
         return f"{FORKER} has opened a GPU, which a fork cannot use"
     return ""
 

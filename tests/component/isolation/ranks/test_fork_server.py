@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,8 @@ import pytest
 from process_run_kit import PATIENCE, make_spec
 
 from dasktune.isolation.process import ChildDied, ChildProcess
-from dasktune.isolation.ranks import fork_server, fork_server_process
 from dasktune.isolation.ranks.fork_server import ForkServer, ForkServerLost, ForkServers, can_fork
+from dasktune.isolation.ranks.fork_server_process import fork_refusal
 from dasktune.isolation.ranks.rank_messages import RankBegan, RankEnded, RunRank
 from dasktune.trainable.data.child_payload import ChildPayload
 from dasktune.trainable.ranks import RankInfo, RankSettings
@@ -390,22 +392,30 @@ def test_a_process_with_threads_does_not_fork_and_is_not_started_again(
 
 
 def test_a_process_that_has_a_device_open_does_not_fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fork_server_process.threading, "enumerate", lambda: [threading.main_thread()])
-    monkeypatch.setattr(fork_server_process, "_GPU_DEVICES", "/dev/zero")
-    assert fork_server_process._refusal() == ""
+    monkeypatch.setattr(threading, "enumerate", lambda: [threading.main_thread()])
+    assert fork_refusal("/dev/zero") == ""
     with open("/dev/zero", "rb"):
-        assert "has opened a GPU" in fork_server_process._refusal()
+        assert "has opened a GPU" in fork_refusal("/dev/zero")
 
 
-def test_a_fork_for_which_there_is_no_room_leaves_no_file_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fork() -> int:
-        raise BlockingIOError("Resource temporarily unavailable")
+#: A module after whose import the system has no room for one more process.
+FULL = """
+import os
+def fork():
+    raise BlockingIOError("Resource temporarily unavailable")
+os.fork = fork
+"""
 
-    monkeypatch.setattr(os, "fork", fork)
-    before = os.listdir("/proc/self/fd")
-    with pytest.raises(BlockingIOError):
-        fork_server_process._fork()
-    assert os.listdir("/proc/self/fd") == before
+
+def test_a_fork_for_which_there_is_no_room_leaves_no_file_open(
+    servers: ForkServers, write: Write, tmp_path: Path
+) -> None:
+    server = ready(servers, write("full_module", FULL))
+    files = Path(f"/proc/{server.pid}/fd")
+    before = sorted(os.listdir(files))
+    with pytest.raises(OSError, match="Resource temporarily unavailable"):
+        start(server, tmp_path, print)
+    assert sorted(os.listdir(files)) == before
 
 
 def test_a_server_whose_trial_is_killed_is_not_waited_for(servers: ForkServers, write: Write) -> None:
@@ -429,15 +439,13 @@ def test_a_server_that_dies_while_it_imports_is_noticed(servers: ForkServers, wr
         servers.acquire(environment(), [module]).wait_until_ready(lambda: True)
 
 
-def test_a_server_that_does_not_answer_is_killed(
-    servers: ForkServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fork_server, "_ANSWER_SECONDS", 0.2)
-    server = ready(servers, "json")
-    os.kill(server.pid, signal.SIGSTOP)
-    with pytest.raises(ForkServerLost, match=r"has not answered for 0\.2 s"):
-        start(server, tmp_path, print)
-    assert not _lives(server.pid)
+def test_a_server_that_does_not_answer_is_killed(tmp_path: Path) -> None:
+    with closing(ForkServers(partial(ForkServer, answer_limit_s=0.2))) as servers:
+        server = ready(servers, "json")
+        os.kill(server.pid, signal.SIGSTOP)
+        with pytest.raises(ForkServerLost, match=r"has not answered for 0\.2 s"):
+            start(server, tmp_path, print)
+        assert not _lives(server.pid)
 
 
 def test_unused_servers_of_other_environments_are_closed(servers: ForkServers) -> None:
@@ -452,22 +460,24 @@ def test_unused_servers_of_other_environments_are_closed(servers: ForkServers) -
     assert _lives(used.pid)
 
 
-def test_a_server_that_ends_late_delays_no_other_trial(
-    servers: ForkServers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    servers.release(servers.acquire(environment(), ["json"]))
-    close, were_free = ForkServer.close, []
+def test_a_server_that_ends_late_delays_no_other_trial() -> None:
+    were_released: list[bool] = []
 
-    def close_late(server: ForkServer) -> None:
-        # Another trial, or the worker's event loop, needs the lock meanwhile.
-        were_free.append(servers._lock.acquire(blocking=False))
-        if were_free[-1]:
-            servers._lock.release()
-        close(server)
+    class Late(ForkServer):
+        def close(self) -> None:
+            # Another trial, whose server the worker's event loop releases, ends meanwhile.
+            other = threading.Thread(target=servers.release, args=(used,), daemon=True)
+            other.start()
+            other.join(PATIENCE)
+            were_released.append(not other.is_alive())
+            super().close()
 
-    monkeypatch.setattr(ForkServer, "close", close_late)
-    servers.acquire(environment(A="1"), ["json"])
-    assert were_free == [True]
+    with closing(ForkServers(Late)) as servers:
+        unused, used = (servers.acquire(environment(A=value), ["json"]) for value in ("1", "2"))
+        servers.release(unused)
+        servers.acquire(environment(A="3"), ["json"])
+        assert were_released == [True]
+        assert not _lives(unused.pid)
 
 
 def _number(path: Path) -> int:

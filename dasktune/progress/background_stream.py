@@ -18,11 +18,11 @@ __all__ = ["BackgroundStream", "print_promptly", "write_text"]
 
 logger = logging.getLogger(__name__)
 
-#: Characters that may wait to be written. What exceeds them is dropped, whole texts at a time.
+#: Characters that may wait to be written.
 _MAX_PENDING: Final = 1 << 20
 
 #: Seconds that `is_behind` waits once, so that a terminal that reads does not miss a picture.
-_USUAL_SECONDS: Final = 0.05
+_USUAL_S: Final = 0.05
 
 #: Seconds that `print_promptly` waits for the stream.
 PROMPT_SECONDS: Final = 0.5
@@ -38,6 +38,8 @@ class BackgroundStream(io.TextIOBase):
     ----------
     stream : text stream or None
         The stream to write to; None drops everything.
+    max_pending : int, default=1048576
+        Characters that may wait. What exceeds them is dropped, whole texts at a time.
 
     Examples
     --------
@@ -54,8 +56,9 @@ class BackgroundStream(io.TextIOBase):
     # daemon that owns a copy of the file. It holds no lock of the interpreter or of `sys.stderr`,
     # so the process can end. If its write returns after all, it writes what waits and ends.
 
-    def __init__(self, stream: TextIO | None) -> None:
+    def __init__(self, stream: TextIO | None, *, max_pending: int = _MAX_PENDING) -> None:
         self.original = stream
+        self._max_pending = max_pending
         self._texts: deque[str] = deque()
         #: Characters that wait, or are being written.
         self._pending = 0
@@ -72,7 +75,7 @@ class BackgroundStream(io.TextIOBase):
         with self._changed:
             if self._is_finished:
                 return len(text)
-            if self._pending + len(text) > _MAX_PENDING:
+            if self._pending + len(text) > self._max_pending:
                 self._num_dropped += 1
                 return len(text)
             self._texts.append(text)
@@ -93,7 +96,7 @@ class BackgroundStream(io.TextIOBase):
         Waits a moment for a stream that has kept up so far.
         """
         if not self._is_stuck:
-            self._is_stuck = not self._wait(_USUAL_SECONDS)
+            self._is_stuck = not self._wait(_USUAL_S)
         elif not self._pending:
             self._is_stuck = False
         return self._is_stuck

@@ -33,10 +33,10 @@ __all__ = ["ReporterDisplay", "open_progress", "searched_names"]
 logger = logging.getLogger(__name__)
 
 #: Seconds that the end of a run waits for the last picture and the summary to be written.
-_LAST_SECONDS: Final = 1.0
+_LAST_S: Final = 1.0
 
 #: Seconds that the end of a run waits for the user's log handlers.
-_LOG_SECONDS: Final = 5.0
+_LOG_S: Final = 5.0
 
 
 @contextmanager
@@ -49,12 +49,13 @@ def open_progress(
     shares: Callable[[], ClusterShares | None] = lambda: None,
     *,
     notes: Sequence[str] = (),
+    last_s: float = _LAST_S,
 ) -> Iterator[list[ProgressObserver]]:
     """Show the progress of an experiment while the context is open.
 
     A thread writes the progress, and the warnings of dasktune that no handler of the user gets.
     Another one calls the user's handlers of dasktune's log records. At the end of the context the
-    first gets a second for what is left, and the other five seconds. Then they are left behind.
+    first gets `last_s` seconds for what is left, and the other five. Then they are left behind.
 
     Parameters
     ----------
@@ -72,6 +73,8 @@ def open_progress(
         As for :class:`~dasktune.progress.observer.ProgressObserver`.
     notes : sequence of str, optional
         Lines to print before the first progress.
+    last_s : float, default=1.0
+        Seconds that the end waits for the last picture and the summary to be written.
 
     Yields
     ------
@@ -79,10 +82,10 @@ def open_progress(
         Observers that must receive every event of the experiment; none if nothing is shown.
     """
     stream = cast(TextIO, BackgroundStream(sys.stderr))
-    with _written(stream):
+    with _written(stream, last_s):
         display = _display(run_config, experiment, stream)
         if display is None:
-            with _warnings_to(stream), relayed_logs(_LOG_SECONDS):
+            with _warnings_to(stream), relayed_logs(_LOG_S):
                 yield []
             return
         observer = ProgressObserver(
@@ -96,17 +99,17 @@ def open_progress(
         )
         warnings = nullcontext() if display.redirects else _warnings_to(stream)
         # The display ends last: with rich, handlers of the user write above it.
-        with closing(observer), warnings, relayed_logs(_LOG_SECONDS):
+        with closing(observer), warnings, relayed_logs(_LOG_S):
             yield [observer]
 
 
 @contextmanager
-def _written(stream: TextIO) -> Iterator[None]:
+def _written(stream: TextIO, last_s: float) -> Iterator[None]:
     """Give a background stream a short time at the end, whatever happens."""
     try:
         yield
     finally:
-        if isinstance(stream, BackgroundStream) and not stream.finish(_LAST_SECONDS):
+        if isinstance(stream, BackgroundStream) and not stream.finish(last_s):
             logger.debug("the last texts are not shown: the output is not read")
 
 

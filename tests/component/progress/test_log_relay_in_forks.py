@@ -8,7 +8,6 @@ import threading
 
 import pytest
 
-from dasktune.progress import log_relay
 from dasktune.progress.log_relay import relayed_logs
 
 PATIENCE = 30.0
@@ -31,16 +30,24 @@ def test_an_experiment_in_a_fork_has_a_thread_of_its_own(monkeypatch: pytest.Mon
     package, noted = logging.getLogger("dasktune"), Noted()
     monkeypatch.setattr(package, "handlers", [noted])
     held, gate = threading.Event(), threading.Event()
+    begin = threading.Thread.start
 
-    def hold() -> None:
-        with log_relay._RELAY.changed:
+    def begin_late(thread: threading.Thread) -> None:
+        # The relay starts its thread, and holds its lock meanwhile.
+        if threading.current_thread() is holding:
             held.set()
             gate.wait(PATIENCE)
+        begin(thread)
+
+    def hold() -> None:
+        with relayed_logs(PATIENCE):
+            package.error("of another experiment")
 
     with relayed_logs(PATIENCE):
         package.error("of the parent")
     # Another experiment of the parent logs at the moment of the fork.
     holding = threading.Thread(target=hold)
+    monkeypatch.setattr(threading.Thread, "start", begin_late)
     holding.start()
     assert held.wait(PATIENCE)
     reading, writing = os.pipe()

@@ -14,7 +14,6 @@ import pytest
 from progress_kit import Run, trial_storage
 
 import dasktune as tune
-from dasktune.progress import background_stream as module
 from dasktune.progress import open_progress
 from dasktune.progress.background_stream import BackgroundStream, print_promptly
 from dasktune.progress.line_display import PlainLines, ProgressLine
@@ -51,8 +50,7 @@ class Unread:
 
 
 @pytest.fixture
-def unread(monkeypatch: pytest.MonkeyPatch) -> Iterator[Unread]:
-    monkeypatch.setattr(module, "_USUAL_SECONDS", 0.001)
+def unread() -> Iterator[Unread]:
     pipe = Unread()
     yield pipe
     pipe.close()
@@ -79,9 +77,8 @@ def test_a_stream_that_is_not_read_blocks_none_and_gets_all_when_it_is_read(unre
     assert unread.read_until("first\n") == "first\n"
 
 
-def test_too_much_text_is_dropped_and_counted(unread: Unread, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "_MAX_PENDING", 10)
-    stream = BackgroundStream(unread.stream)
+def test_too_much_text_is_dropped_and_counted(unread: Unread):
+    stream = BackgroundStream(unread.stream, max_pending=10)
     for text in ("123456789\n", "dropped\n", "dropped, too\n"):
         stream.write(text)
     got = unread.read_until("789\n")
@@ -140,11 +137,11 @@ def test_an_experiment_runs_on_while_its_progress_is_not_read(
     unread: Unread, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("DASKTUNE_PROGRESS", "plain")
-    monkeypatch.setattr("dasktune.progress.observers._LAST_SECONDS", 0.001)
     monkeypatch.setattr(sys, "stderr", unread.stream)
     monkeypatch.setattr(logging.root, "handlers", [])
     run = Run()
-    with open_progress(tune.RunConfig(verbose=3), run.experiment, trial_storage(), {}) as observers:
+    config = tune.RunConfig(verbose=3)
+    with open_progress(config, run.experiment, trial_storage(), {}, last_s=0.001) as observers:
         [run.observer] = observers
         run.tell(TimePassed(time=0.0))
         trial_id = run.start(time=1.0)
@@ -161,11 +158,10 @@ def test_an_experiment_runs_on_while_its_progress_is_not_read(
 
 
 def test_a_reporter_that_prints_does_not_wait(unread: Unread, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("dasktune.progress.observers._LAST_SECONDS", 0.001)
     monkeypatch.setattr(sys, "stderr", unread.stream)
     run = Run()
     config = tune.RunConfig(progress_reporter=tune.CLIReporter(max_report_frequency=0))
-    with open_progress(config, run.experiment, trial_storage(), {}) as observers:
+    with open_progress(config, run.experiment, trial_storage(), {}, last_s=0.001) as observers:
         [run.observer] = observers
         for n in range(5):
             run.start(time=float(n))
@@ -175,13 +171,13 @@ def test_a_reporter_that_prints_does_not_wait(unread: Unread, monkeypatch: pytes
     assert shown.count("== Trials ==") == 2
 
 
-def test_an_address_is_printed_at_once_or_left_to_a_thread(
-    unread: Unread, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(module, "PROMPT_SECONDS", 0.001)
+def test_an_address_is_left_to_a_thread_if_the_output_is_not_read(unread: Unread):
     print_promptly(unread.stream, "Dashboard: here\n")
     assert unread.read_until("here\n") == "Dashboard: here\n"
-    monkeypatch.setattr(module, "PROMPT_SECONDS", 10)
+
+
+@pytest.mark.usefixtures("complete_notices")
+def test_an_address_is_printed_at_once(capsys: pytest.CaptureFixture[str]):
     print_promptly(sys.stderr, "Dashboard: there\n")
     assert capsys.readouterr().err == "Dashboard: there\n"
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from progress_kit import Printed, Run, pseudo_terminal
@@ -8,7 +10,6 @@ from progress_kit import Printed, Run, pseudo_terminal
 import dasktune as tune
 from dasktune.errors import ConfigError
 from dasktune.progress import PlainLines
-from dasktune.progress.notebook import NotebookCell
 from dasktune.progress.reporter import ProgressReporter
 from dasktune.trial.status import PublicStatus
 
@@ -149,10 +150,10 @@ def test_only_the_last_report_has_tables_if_the_others_are_to_have_none(printed)
     assert "\ntrial " in printed.getvalue()
 
 
-def test_reports_keep_a_distance_but_for_the_last():
-    reporter = tune.CLIReporter(max_report_frequency=10)
+def test_reports_keep_a_distance_but_for_the_last(monkeypatch):
     now = [0.0]
-    reporter._clock = lambda: now[0]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    reporter = tune.CLIReporter(max_report_frequency=10)
     asked = []
     for now[0] in (0.0, 9.0, 10.0, 11.0):
         asked.append(reporter.should_report([]))
@@ -227,18 +228,37 @@ def test_outside_of_notebooks_the_reporter_for_them_prints(printed):
     assert "Trials: 3 of 40" in printed.getvalue()
 
 
+def notebook(monkeypatch):
+    """Let this process be a notebook's kernel; return the HTML of each output of its cells."""
+
+    class ZMQInteractiveShell:
+        pass
+
+    outputs = []
+
+    def display(html, display_id):
+        assert display_id
+        outputs.append([html])
+        return SimpleNamespace(update=outputs[-1].append)
+
+    ipython, displays = ModuleType("IPython"), ModuleType("IPython.display")
+    ipython.get_ipython, displays.HTML, displays.display = ZMQInteractiveShell, str, display
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", displays)
+    return outputs
+
+
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_in_notebooks_reports_are_html(monkeypatch, overwrite):
-    drawn = []
-    monkeypatch.setattr("dasktune.progress.choose.in_notebook", lambda: True)
-    monkeypatch.setattr(NotebookCell, "draw", lambda self, html: drawn.append((self, html)))
+    outputs = notebook(monkeypatch)
     run = Run()
     run.fail(run.start({"opt": "<script>"}), "ValueError: <b>")
     reporter = ready(tune.JupyterNotebookReporter(overwrite))
     for done in (False, True):
         reporter.report(run.trial_counts, done, "<i>")
-    assert (drawn[0][0] is drawn[1][0]) == overwrite
-    for _, html in drawn:
+    drawn = [html for output in outputs for html in output]
+    assert (len(outputs), len(drawn)) == (1 if overwrite else 2, 2)
+    for html in drawn:
         assert "&lt;script&gt;" in html
         assert "ValueError: &lt;b&gt;" in html
         assert not any(raw in html for raw in ("<script", "<b>", "<i>"))

@@ -244,14 +244,18 @@ def test_only_one_draws_at_a_time(live, terminal):
 
 @on_terminal
 def test_ctrl_c_while_the_last_picture_is_waited_for_ends_the_display(live, terminal, monkeypatch):
-    def interrupted(*arguments):
-        raise KeyboardInterrupt
+    wait_for = threading.Condition.wait_for
+
+    def interrupted(condition, predicate, timeout=None):
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        return wait_for(condition, predicate, timeout)
 
     run = running()
     show(live, progress(run.trial_counts), run.trial_counts)
     assert sys.stderr is not terminal
     with monkeypatch.context() as patch:
-        patch.setattr(live._drawing, "finish", interrupted)
+        patch.setattr(threading.Condition, "wait_for", interrupted)
         with pytest.raises(KeyboardInterrupt):
             live.close()
     assert sys.stderr is terminal

@@ -4,14 +4,15 @@ import math
 from math import inf
 
 import pytest
-from progress_kit import Run, trial_storage
+from progress_kit import ONE_CPU, Run, trial_storage
 
 import dasktune as tune
-from dasktune.callback import Callback
 from dasktune.progress import TrialCounts
 from dasktune.progress.trial_counts import RankedTrials, rank_trials
+from dasktune.runner import TrialRunner
+from dasktune.runner.build import build_experiment
 from dasktune.schedulers import ASHAScheduler, PopulationBasedTraining
-from dasktune.testing import simulate
+from dasktune.testing import ManualClock, MemoryStore, SimulatedTrialExecutor
 from dasktune.trial.metrics import score
 from dasktune.trial.rows.trial_history import History, StoredRows
 from dasktune.trial.status import PublicStatus
@@ -128,28 +129,22 @@ def curve(config):
     ],
     ids=["fifo", "asha", "pbt"],
 )
-def test_the_board_agrees_with_a_look_at_all_trials(order, scheduler, monkeypatch):
-    from dasktune.runner import TrialRunner
-
-    seen = []
-    making = TrialRunner.__init__
-
-    def make(self, experiment, executor, **options):
-        seen.append(Comparing(experiment, order))
-        making(self, experiment, executor, **{**options, "observers": seen})
-
-    monkeypatch.setattr(TrialRunner, "__init__", make)
-    simulate(
-        curve,
-        param_space={"x": tune.uniform(0, 1)},
-        tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=14, seed=3, scheduler=scheduler),
-        run_config=tune.RunConfig(
-            verbose=0, failure_config=tune.FailureConfig(max_failures=1), callbacks=[Callback()]
-        ),
-        slots=4,
-        lose={25.0: 2},
+def test_the_board_agrees_with_a_look_at_all_trials(order, scheduler):
+    experiment = build_experiment(
+        tune.TuneConfig(metric="loss", mode="min", num_samples=14, seed=3, scheduler=scheduler),
+        tune.RunConfig(verbose=0, failure_config=tune.FailureConfig(max_failures=1)),
+        {"x": tune.uniform(0, 1)},
     )
-    [comparing] = seen
+    comparing, clock = Comparing(experiment, order), ManualClock()
+    runner = TrialRunner(
+        experiment,
+        SimulatedTrialExecutor(curve, clock=clock, slots=4, lose={25.0: 2}),
+        store=MemoryStore(),
+        clock=clock,
+        resources_for=lambda config: ONE_CPU,
+        observers=[comparing],
+    )
+    runner.run()
     assert comparing.events > 60
     counts = comparing.trial_counts.counts
     # ASHA stops those that would fail before they do.

@@ -23,7 +23,7 @@ from dasktune.text.formatting import one_line
 if TYPE_CHECKING:
     from tornado.httputil import HTTPServerRequest
 
-__all__ = ["HEADER", "issuer_of_request", "name_as_given", "this_user", "user_header"]
+__all__ = ["HEADER", "issuer_of_request", "name_as_given", "this_user", "uid_of_connection", "user_header"]
 
 #: The header of a request with the user and the host of the client, percent-encoded in UTF-8.
 HEADER: Final = "Dasktune-User"
@@ -33,7 +33,7 @@ _BRACKETS: Final = str.maketrans("()", "[]")
 #: The kernel's table of connections over IPv4.
 _CONNECTIONS: Final = Path("/proc/net/tcp")
 #: Most bytes that are read of it: a command must not wait for a table of a million connections.
-_MOST_BYTES: Final = 4 << 20
+_MAX_BYTES: Final = 4 << 20
 
 
 def this_user() -> str:
@@ -68,7 +68,9 @@ def name_as_given(text: str) -> str:
     return one_line(text.translate(_BRACKETS), _LONGEST) or "unnamed client"
 
 
-def issuer_of_request(request: HTTPServerRequest, hide: Callable[[str], str]) -> str:
+def issuer_of_request(
+    request: HTTPServerRequest, hide: Callable[[str], str], *, table: Path = _CONNECTIONS
+) -> str:
     """Return who has sent a request, for the journal.
 
     Parameters
@@ -77,19 +79,21 @@ def issuer_of_request(request: HTTPServerRequest, hide: Callable[[str], str]) ->
         The request.
     hide : callable
         Returns a text without secrets.
+    table : Path, optional
+        The kernel's table of connections.
     """
     # Secrets are hidden before the text is cut, which would leave a part of them.
     given = hide(one_line(unquote(request.headers.get(HEADER, ""), errors="replace")))
-    user = _user_of_connection(request)
+    user = _user_of_connection(request, table)
     return f"{name_as_given(given)} (HTTP{user and ', '}{user})"
 
 
-def _user_of_connection(request: HTTPServerRequest) -> str:
+def _user_of_connection(request: HTTPServerRequest, table: Path) -> str:
     """Return the user whose process on this machine has opened a connection; empty if unknown."""
     connection: Any = request.connection
     try:
         peer, here = (connection.stream.socket.getpeername(), connection.stream.socket.getsockname())
-        uid = _uid_of(peer[:2], here[:2], _CONNECTIONS)
+        uid = uid_of_connection(peer[:2], here[:2], table)
     except (OSError, AttributeError, ValueError, IndexError):  # another system, or it has ended
         return ""
     if uid is None:
@@ -101,14 +105,30 @@ def _user_of_connection(request: HTTPServerRequest) -> str:
     return f"uid {uid}"
 
 
-def _uid_of(near: tuple[str, int], far: tuple[str, int], table: Path) -> int | None:
-    """Return the user who owns the end `near` of a connection to `far`; None if that is unknown.
+def uid_of_connection(
+    near: tuple[str, int], far: tuple[str, int], table: Path, *, max_bytes: int = _MAX_BYTES
+) -> int | None:
+    """Return the user who owns an end of a connection on this machine; None if that is unknown.
 
     If the process has closed its end already, the kernel shows user 0 and no inode.
+
+    Parameters
+    ----------
+    near, far : tuple of str and int
+        Addresses and ports of that end and of the other one.
+    table : Path
+        The kernel's table of connections.
+    max_bytes : int, default=4194304
+        Most bytes that are read of it.
+
+    Raises
+    ------
+    OSError
+        If the table cannot be read, or an address is not one of IPv4.
     """
     pair = [_address_in_table(near), _address_in_table(far)]
     with open(table, encoding="ascii") as file:
-        *lines, _ = file.read(_MOST_BYTES).split("\n")  # the last line may be cut
+        *lines, _ = file.read(max_bytes).split("\n")  # the last line may be cut
     for fields in map(str.split, lines[1:]):
         if fields[1:3] == pair:
             return int(fields[7]) if int(fields[9]) else None

@@ -10,8 +10,13 @@ from typing import Any
 
 import pytest
 
-from dasktune.control import issuer
-from dasktune.control.issuer import HEADER, issuer_of_request, name_as_given, this_user
+from dasktune.control.issuer import (
+    HEADER,
+    issuer_of_request,
+    name_as_given,
+    this_user,
+    uid_of_connection,
+)
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 
@@ -35,24 +40,22 @@ def request(**headers: str) -> Any:
 
 
 @pytest.fixture
-def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "tcp"
-    monkeypatch.setattr(issuer, "_CONNECTIONS", path)
-    return path
+def table(tmp_path: Path) -> Path:
+    return tmp_path / "tcp"
 
 
 def test_the_system_says_which_user_has_opened_the_connection(table: Path):
     # The other row is the server's end of the same connection.
     table.write_text(HEAD + row(SERVER, CLIENT, 1) + row(CLIENT, SERVER, 2**31 - 5))
     given = {HEADER: "ann%40node7"}
-    assert issuer_of_request(request(**given), str) == f"ann@node7 (HTTP, uid {2**31 - 5})"
+    assert issuer_of_request(request(**given), str, table=table) == f"ann@node7 (HTTP, uid {2**31 - 5})"
 
 
 @pytest.mark.parametrize("content", [HEAD, HEAD + "short\n", HEAD + row(CLIENT, ("127.0.0.1", 1), 7), None])
 def test_a_connection_that_the_system_does_not_list_has_no_user(table: Path, content: str | None):
     if content is not None:
         table.write_text(content)
-    assert issuer_of_request(request(), str) == "unnamed client (HTTP)"
+    assert issuer_of_request(request(), str, table=table) == "unnamed client (HTTP)"
 
 
 def test_a_connection_that_has_ended_has_no_user(table: Path):
@@ -87,24 +90,23 @@ def write_table(path: Path, uid: int, inode: int) -> Path:
 
 def test_a_connection_that_its_process_has_closed_has_no_user(tmp_path):
     path = tmp_path / "tcp"
-    assert issuer._uid_of(NEAR, FAR, write_table(path, 1234, 99)) == 1234
-    assert issuer._uid_of(NEAR, FAR, write_table(path, 0, 99)) == 0
+    assert uid_of_connection(NEAR, FAR, write_table(path, 1234, 99)) == 1234
+    assert uid_of_connection(NEAR, FAR, write_table(path, 0, 99)) == 0
     # The kernel shows user 0 as soon as the process has closed its end: no inode says so.
-    assert issuer._uid_of(NEAR, FAR, write_table(path, 0, 0)) is None
-    assert issuer._uid_of(FAR, NEAR, write_table(path, 1234, 99)) is None
+    assert uid_of_connection(NEAR, FAR, write_table(path, 0, 0)) is None
+    assert uid_of_connection(FAR, NEAR, write_table(path, 1234, 99)) is None
 
 
-def test_a_row_that_was_cut_is_not_read(tmp_path, monkeypatch):
+def test_a_row_that_was_cut_is_not_read(tmp_path):
     path = write_table(tmp_path / "tcp", 1234, 99)
     cut = path.read_text().index("1234") + 2
-    monkeypatch.setattr(issuer, "_MOST_BYTES", cut)
-    assert issuer._uid_of(NEAR, FAR, path) is None
+    assert uid_of_connection(NEAR, FAR, path, max_bytes=cut) is None
 
 
 @pytest.mark.parametrize("address", ["::1", "::ffff:127.0.0.1", ""])
 def test_other_kinds_of_addresses_are_not_in_the_table(tmp_path, address):
     with pytest.raises(OSError, match="illegal IP address"):
-        issuer._uid_of((address, 1), FAR, write_table(tmp_path / "tcp", 1234, 99))
+        uid_of_connection((address, 1), FAR, write_table(tmp_path / "tcp", 1234, 99))
 
 
 def test_a_name_does_not_look_like_what_the_driver_adds():

@@ -23,7 +23,7 @@ from dasktune.trainable.async_exception import TrialInterrupted
 __all__ = ["ShardTransfers", "WorkerGone"]
 
 #: Seconds to wait, after a kill, for agents that still write. Then the directory is deleted.
-_KILL_SECONDS: Final = 2.0
+_KILL_LIMIT_S: Final = 2.0
 
 
 class WorkerGone(Exception):
@@ -37,6 +37,8 @@ class ShardTransfers:
     ----------
     send : callable
         Sends a message to the agent at an address.
+    kill_limit_s : float, default=2.0
+        Seconds to wait, after a kill, for agents that still write.
     """
 
     # The coordinator's thread stages, and the thread of the trial's uploader uploads. Neither reads
@@ -50,8 +52,9 @@ class ShardTransfers:
     #   later deletes what is written after it.
     # - The death of a rank changes nothing: the agents have the files.
 
-    def __init__(self, send: Callable[[str, ToAgent], None]) -> None:
+    def __init__(self, send: Callable[[str, ToAgent], None], *, kill_limit_s: float = _KILL_LIMIT_S) -> None:
         self._send = send
+        self._kill_limit_s = kill_limit_s
         self._changed = threading.Condition()
         self._number = 0
         #: The agents that have files of each staged checkpoint.
@@ -191,7 +194,7 @@ class ShardTransfers:
 
         with self._changed:
             while any(map(is_waiting_for, addresses)):
-                left = None if self._killed is None else self._killed + _KILL_SECONDS - time.monotonic()
+                left = None if self._killed is None else self._killed + self._kill_limit_s - time.monotonic()
                 if left is not None and left <= 0:
                     break
                 self._changed.wait(left)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 #: Seconds to wait after the first tries that another thread's imports have disturbed.
-_PAUSES: Final = (0.05, 0.2, 1.0, 5.0)
+_PAUSES_S: Final = (0.05, 0.2, 1.0, 5.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,19 +48,39 @@ class ChildPayload:
         return load(self.shared[name])
 
 
-def open_code(payload: bytes, find: Callable[[str], Any]) -> UserCode:
-    """Unpickle the user's code; `find` returns the large objects, which it refers to by name."""
-    opened = _beside_other_imports(lambda: loads_with(payload, find))
+def open_code(
+    payload: bytes, find: Callable[[str], Any], *, pauses_s: Sequence[float] = _PAUSES_S
+) -> UserCode:
+    """Unpickle the user's code.
+
+    Parameters
+    ----------
+    payload : bytes
+        The pickle.
+    find : callable
+        Returns a large object, to which the pickle refers by name.
+    pauses_s : sequence of float, optional
+        Seconds to wait after each try that another thread's imports have disturbed.
+    """
+    opened = _beside_other_imports(lambda: loads_with(payload, find), pauses_s)
     return UserCode(trainable=opened["trainable"], envs=opened.get("envs", {}))
 
 
-def open_config(blob: bytes) -> dict[str, Any]:
-    """Unpickle a trial's configuration."""
-    config: dict[str, Any] = _beside_other_imports(lambda: pickle.loads(blob))["config"]
+def open_config(blob: bytes, *, pauses_s: Sequence[float] = _PAUSES_S) -> dict[str, Any]:
+    """Unpickle a trial's configuration.
+
+    Parameters
+    ----------
+    blob : bytes
+        The pickle.
+    pauses_s : sequence of float, optional
+        Seconds to wait after each try that another thread's imports have disturbed.
+    """
+    config: dict[str, Any] = _beside_other_imports(lambda: pickle.loads(blob), pauses_s)["config"]
     return config
 
 
-def _beside_other_imports(unpickle: Callable[[], T]) -> T:
+def _beside_other_imports(unpickle: Callable[[], T], pauses_s: Sequence[float]) -> T:
     """Unpickle, and try again if another thread was importing the same modules.
 
     Two threads that import modules of one package from different ends can wait for each other.
@@ -68,7 +88,7 @@ def _beside_other_imports(unpickle: Callable[[], T]) -> T:
     thread continues meanwhile, so a later try finds the modules complete. A circular import in the
     user's code, which looks the same, fails again each time.
     """
-    for pause in _PAUSES:
+    for pause in pauses_s:
         try:
             return unpickle()
         except (ImportError, AttributeError, RuntimeError) as error:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from dasktune.isolation.ranks import shard_transfers
 from dasktune.isolation.ranks.rank_messages import (
     DropShards,
     Shard,
@@ -34,10 +33,10 @@ Answer = Callable[["Agents", str, Any], None]
 class Agents:
     """Two agents that answer as the test has told them."""
 
-    def __init__(self, **answers: Answer) -> None:
+    def __init__(self, kill_limit_s: float = 2.0, **answers: Answer) -> None:
         self.sent: list[tuple[str, ToAgent]] = []
         self._answers = {"StageShards": staged, "UploadShards": uploaded, **answers}
-        self.transfers = ShardTransfers(self._send)
+        self.transfers = ShardTransfers(self._send, kill_limit_s=kill_limit_s)
 
     def _send(self, address: str, message: ToAgent) -> None:
         self.sent.append((address, message))
@@ -130,14 +129,12 @@ def test_a_lost_worker_ends_the_wait_and_the_others_stop_writing(when: str) -> N
     assert A in agents.dropped()
 
 
-def test_a_kill_ends_the_wait_although_an_agent_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard_transfers, "_KILL_SECONDS", 0.01)
-
+def test_a_kill_ends_the_wait_although_an_agent_does_not_answer() -> None:
     def kill(agents: Agents, address: str, message: UploadShards) -> None:
         if address == B:
             threading.Timer(0.01, agents.transfers.kill).start()
 
-    agents = Agents(UploadShards=kill)
+    agents = Agents(kill_limit_s=0.01, UploadShards=kill)
     number = agents.transfers.stage(SHARDS)
     assert number is not None
     with pytest.raises(TrialInterrupted):

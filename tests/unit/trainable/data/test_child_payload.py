@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from dasktune.trainable.data import child_payload
 from dasktune.trainable.data.child_payload import open_code, open_config
 
 #: What Python raises if two threads import modules that need each other.
@@ -19,10 +18,12 @@ DISTURBED = {
 }
 
 
+PAUSES_S = (0.0, 0.0)
+
+
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(child_payload, "_PAUSES", (0.0, 0.0))
     return tmp_path / "users_module.py"
 
 
@@ -49,7 +50,7 @@ def pickle_from(module: Path, imported: str) -> bytes:
 def test_an_import_that_another_thread_disturbs_is_tried_again(module: Path, error: str):
     blob = pickle_from(module, f"if tries < 2:\n    raise {error}")
     try:
-        assert open_code(blob, lambda name: None).trainable.__class__.__name__ == "Value"
+        assert type(open_code(blob, lambda name: None, pauses_s=PAUSES_S).trainable).__name__ == "Value"
         assert module.with_name("count").read_text() == "..."
     finally:
         sys.modules.pop(module.stem, None)
@@ -58,9 +59,9 @@ def test_an_import_that_another_thread_disturbs_is_tried_again(module: Path, err
 def test_a_circular_import_and_other_errors_are_reported(module: Path):
     blob = pickle_from(module, f"raise {DISTURBED['half']}")
     with pytest.raises(ImportError, match="partially initialized"):
-        open_config(blob)
+        open_config(blob, pauses_s=PAUSES_S)
     assert module.with_name("count").read_text() == "..."
     blob = pickle_from(module, "raise ImportError('no such library')")
     with pytest.raises(ImportError, match="no such library"):
-        open_config(blob)
+        open_config(blob, pauses_s=PAUSES_S)
     assert module.with_name("count").read_text() == "."

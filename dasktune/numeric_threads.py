@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, wraps
+from functools import cache, wraps
 from importlib import import_module
 from threading import RLock  # noqa: TID251 - it guards a setting of the process
 from typing import Any, Final, ParamSpec, TypeVar
@@ -55,13 +55,17 @@ def single_threaded(*modules: str) -> Callable[[Callable[P, T]], Callable[P, T]]
     5.0
     """
 
+    @cache
+    def controller() -> Any:
+        return _controller(modules)
+
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)
         def limited(*args: P.args, **kwargs: P.kwargs) -> T:
-            controller = _controller(modules)
-            if controller is None:
+            libraries = controller()
+            if libraries is None:
                 return function(*args, **kwargs)
-            with _LOCK, controller.limit(limits=1):
+            with _LOCK, libraries.limit(limits=1):
                 return function(*args, **kwargs)
 
         return limited
@@ -69,7 +73,6 @@ def single_threaded(*modules: str) -> Callable[[Callable[P, T]], Callable[P, T]]
     return decorate
 
 
-@lru_cache
 def _controller(modules: tuple[str, ...]) -> Any:
     """Return the controller of the libraries that these modules have loaded; None without one."""
     for name in modules:

@@ -6,11 +6,11 @@ import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dasktune import numeric_threads
 from dasktune.numeric_threads import single_threaded
 
 #: The environment is read when a library is loaded, so the tests set the number by themselves.
@@ -64,7 +64,9 @@ class Library:
 
 def test_two_threads_take_turns_so_that_the_last_one_restores_the_number(monkeypatch):
     library = Library()
-    monkeypatch.setattr(numeric_threads, "_controller", lambda modules: library)
+    threadpoolctl = SimpleNamespace(ThreadpoolController=lambda: library)
+    monkeypatch.setitem(sys.modules, "threadpoolctl", threadpoolctl)
+    limited = single_threaded("numpy.linalg")(lambda inside: inside())
     begun, may_end = Event(), Event()
 
     def first():
@@ -85,8 +87,4 @@ def test_two_threads_take_turns_so_that_the_last_one_restores_the_number(monkeyp
 
 def test_without_threadpoolctl_the_number_stays(monkeypatch):
     monkeypatch.setitem(sys.modules, "threadpoolctl", None)
-    numeric_threads._controller.cache_clear()
-    try:
-        assert limited() == {USUAL}
-    finally:
-        numeric_threads._controller.cache_clear()
+    assert single_threaded("numpy.linalg")(num_threads)() == {USUAL}

@@ -151,13 +151,17 @@ def test_a_sweep_that_hangs_delays_no_thread_that_has_its_directory(
     temp_dirs.make_directory()
     hangs, gate = threading.Event(), threading.Event()
 
-    def hang(place: str) -> None:
-        hangs.set()
-        gate.wait(10 * PATIENCE)
-
-    monkeypatch.setattr(temp_dirs, "_remove_stale", hang)
     other = shared / "other"
     other.mkdir()
+    scan = os.scandir
+
+    def hang(place: Any) -> Any:
+        if place == str(other):
+            hangs.set()
+            gate.wait(10 * PATIENCE)
+        return scan(place)
+
+    monkeypatch.setattr(os, "scandir", hang)
     thread = threading.Thread(target=temp_dirs.make_directory, daemon=True)
     monkeypatch.setattr(
         tempfile,

@@ -6,6 +6,7 @@ import functools
 import json
 import logging
 import pickle
+import time
 from datetime import timedelta
 from math import inf, nan
 
@@ -23,7 +24,6 @@ from dasktune.stopper import (
     TimeoutStopper,
     as_stopper,
 )
-from dasktune.stopper import timeout as timeout_module
 
 
 class Spy(Stopper):
@@ -186,7 +186,7 @@ class TestTimeout:
 
     def test_without_an_experiment_it_counts_from_its_first_question(self, monkeypatch):
         clock = [100.0]
-        monkeypatch.setattr(timeout_module, "monotonic", lambda: clock[0])
+        monkeypatch.setattr(time, "monotonic", lambda: clock[0])
         stopper = TimeoutStopper(10)
         clock[0] = 150.0
         assert not stopper.stop_all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -13,7 +14,6 @@ import pytest
 from dasktune.errors import StorageError
 from dasktune.isolation.ranks.rank_messages import Shard
 from dasktune.isolation.ranks.shard_staging import ShardStaging
-from dasktune.storage.fs import temp_dirs
 from dasktune.storage.fs.storage import Storage
 
 PATIENCE = 60.0
@@ -24,7 +24,7 @@ PATH = "trials/a/checkpoint_000000_i01"
 def staging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ShardStaging:
     """Return a staging whose storage holds up the file `slow` until there is a file `gate`."""
     (tmp_path / "copies").mkdir()
-    monkeypatch.setattr(temp_dirs.tempfile, "tempdir", str(tmp_path / "copies"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "copies"))
     return ShardStaging(Storage(f"disk://{tmp_path}/runs", {"gate": str(tmp_path / "gate")}))
 
 

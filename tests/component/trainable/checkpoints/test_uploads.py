@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from trial_run_kit import PATIENCE, Driver
 
 from dasktune.errors import StorageError
@@ -593,15 +594,15 @@ def test_the_first_start_has_nothing_to_sweep():
 def test_a_sweep_that_fails_is_logged_and_user_code_does_not_wait_for_it(monkeypatch, caplog):
     trained = threading.Event()
 
-    def hangs(*_):
+    def hangs(*_, **options):
         assert trained.wait(PATIENCE)
-        raise OSError("no listing")
+        raise PermissionError("no listing")
 
     def train(config):
         report({})
         trained.set()
 
-    monkeypatch.setattr(CheckpointStore, "remove_stale", hangs)
+    monkeypatch.setattr(MemoryFileSystem, "ls", hangs)
     with caplog.at_level(logging.WARNING):
         driver = Driver(train, incarnation=2)
         assert isinstance(driver.end(), Ended)

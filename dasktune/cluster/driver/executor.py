@@ -33,21 +33,15 @@ from dasktune.cluster.connection.loop_calls import LoopCallQueue
 from dasktune.cluster.driver.dispatcher import DispatcherSettings, TrialDispatcher
 from dasktune.cluster.driver.reservations import Reservations
 from dasktune.cluster.driver.trial_run import TrialRun
+from dasktune.cluster.driver.wanted_room import WantedRoom
 from dasktune.cluster.driver.yielding import YieldChooser
 from dasktune.cluster.membership.ping import Pinger
 from dasktune.cluster.membership.worker_monitor import WorkerMonitor
 from dasktune.cluster.protocol.payload import Payload
-from dasktune.cluster.resources.adaptive_demand import (
-    AdaptiveDemand,
-    DemandSignal,
-    Growth,
-    demand_signal,
-    signal_for,
-    workers_for_bundles,
-)
+from dasktune.cluster.resources.adaptive_demand import AdaptiveDemand, Growth
 from dasktune.cluster.resources.dropped_workers import DroppedWorkers
 from dasktune.cluster.resources.insufficient import InsufficientResources
-from dasktune.cluster.sharing.share_reporter import ShareReporter, WaitingTrials
+from dasktune.cluster.sharing.share_reporter import ShareReporter
 from dasktune.errors import ClusterError
 from dasktune.placement import ClusterShares, Ledger, WorkerCapacity
 from dasktune.runner.ports import Clock
@@ -144,29 +138,25 @@ class DaskTrialExecutor:
         self._prepare = prepare
         self._clock = clock
         self._admit = admit
-        self._growth = growth or Growth()
+        growth = growth or Growth()
         self._insufficient = InsufficientResources(
-            self._growth,
+            growth,
             queue_trials,
             advice,
             impossible_timeout=settings.impossible_timeout,
             warning_interval=settings.warning_interval,
         )
-        self._dropped = DroppedWorkers(self._growth)
-        self._demand = AdaptiveDemand(connection.client, settings.name, self._growth)
+        self._dropped = DroppedWorkers(growth)
+        self._demand = AdaptiveDemand(connection.client, settings.name, growth)
         #: The workers that Dask has paused, as last read.
         self._paused: set[str] = set()
         #: The resources of each worker, as last reported to the runner, and the ledger's revision.
         self._reported: tuple[dict[str, dict[str, float]], int] = {}, -1
-        #: The request of the trials that wait for room, and their number. Replaced as a whole by
-        #: the runner's thread, so the loop reads a consistent pair.
-        self._waiting: tuple[PlacementGroupFactory | None, int] = (None, 0)
-        #: The requests of the trials that would start again with more. Replaced as a whole, too.
-        self._growing: Mapping[str, ElasticPlacement] = {}
         self._events = _Events()
         self._loop_calls = LoopCallQueue(connection.client.loop.add_callback, self._events.put)
         self._reservations = Reservations(heartbeat_timeout=settings.heartbeat_timeout)
         self._running: dict[str, TrialRun] = {}
+        self._wanted = WantedRoom(self._reservations, self._running, growth)
         self._closed = False
         #: The error that ends the experiment. It is raised after the events before it.
         self._crash: BaseException | None = None
@@ -210,7 +200,7 @@ class DaskTrialExecutor:
             weight=self._settings.weight,
             priority=self._settings.priority,
             group=self._settings.share_group,
-            waiting=lambda: self._reservations.with_ledger(self._waiting_trials),
+            waiting=self._wanted.waiting_trials,
             enabled=self._settings.leases and not self._connection.embedded,
         )
 
@@ -263,7 +253,7 @@ class DaskTrialExecutor:
 
     def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
         """Note the request and the number of waiting trials; an adaptive cluster is shown both."""
-        (before, _), self._waiting = self._waiting, (request, count)
+        (before, _), self._wanted.waiting = self._wanted.waiting, (request, count)
         if before is None and request is not None:
             # Later changes are shown at the next reading of the workers.
             self._loop_calls.call_soon(self._show_demand)
@@ -273,7 +263,7 @@ class DaskTrialExecutor:
     def note_growing(self, requests: Mapping[str, ElasticPlacement]) -> None:
         """Note which trials would start again with more resources; see the port."""
         # It is shown at the next reading of the workers.
-        self._growing = requests
+        self._wanted.growing = requests
 
     def can_prefetch(self, request: PlacementGroupFactory) -> bool:
         """Whether a trial with this request can be queued behind a short one."""
@@ -400,6 +390,7 @@ class DaskTrialExecutor:
         if self._closed or self._client.status == "closed":
             return
         self._closed = True
+        self._wanted.close()
         self._loop_calls.flush()
         self._client.sync(self._close)
 
@@ -515,7 +506,7 @@ class DaskTrialExecutor:
     def _on_workers(self, workers: Mapping[str, WorkerCapacity]) -> None:
         self._warn_of_paused(workers)
         # Without leases a trial would not wait for the tasks that it overtakes.
-        request = self._waiting[0] if self._settings.leases else None
+        request = self._wanted.waiting[0] if self._settings.leases else None
         now = asyncio.get_running_loop().time()
         allowed = self._admit(workers)
         admitted = self._reservations.with_ledger(
@@ -534,7 +525,7 @@ class DaskTrialExecutor:
         self._share.warn_of_undeclared(admitted.values())
         self._report_capacity()
         overtakes = any(worker.overtakable for worker in admitted.values())
-        if (self._share.others or overtakes) and self._waiting[0] is not None:
+        if (self._share.others or overtakes) and self._wanted.waiting[0] is not None:
             # There may be room now that was another experiment's, or that tasks have booked.
             self.wake()
         self._yield_trials()
@@ -568,17 +559,8 @@ class DaskTrialExecutor:
         return max(self._dispatcher.answered_at(address), self._pinger.answered_at(address))
 
     def _show_demand(self) -> None:
-        request, count = self._waiting
-        if self._closed:
-            return
-        wanted = None
-        if self._growth.is_adaptive is not False:
-            # Room for a trial that waits comes first.
-            if request is not None:
-                wanted = self._reservations.with_ledger(partial(self._missing_demand, request, count))
-            elif self._growing:
-                wanted = self._reservations.with_ledger(partial(self._growing_demand, self._growing))
-        self._demand.show(wanted)
+        if not self._closed:
+            self._demand.show(self._wanted.missing(self._share.demands))
 
     def _yield_trials(self) -> None:
         """Report the trials that should yield to another experiment; the experiment decides."""
@@ -602,16 +584,6 @@ class DaskTrialExecutor:
             self._yielding.yields_after = action.yields_after
         self._share.set_share(weight=action.weight, priority=action.priority)
 
-    def _waiting_trials(self, ledger: Ledger, _: int) -> WaitingTrials:
-        # None starts any more while the experiment ends, which may take as long as user code.
-        request, count = (None, 0) if self._closed else self._waiting
-        if isinstance(request, ElasticPlacement):
-            # A plan for more ranks than all workers can hold would keep no room for the trial.
-            sizes = map(request.resized, request.sizes)
-            request = next(filter(ledger.fits_when_idle, sizes), request)
-        kinds = {"memory", *(kind for worker in ledger.workers.values() for kind in worker.resources)}
-        return WaitingTrials(request=request, number=count, kinds=kinds, closed=ledger.closed_for(request))
-
     def _report_capacity(self) -> None:
         """Report the workers' resources if they have changed.
 
@@ -633,38 +605,6 @@ class DaskTrialExecutor:
 
     def _has_lost_worker(self, run: TrialRun) -> bool:
         return bool(self._reservations.missing_workers(run.reservation))
-
-    def _missing_demand(
-        self, request: PlacementGroupFactory, count: int, ledger: Ledger, reservations: int
-    ) -> DemandSignal | None:
-        new = self._growth.expected(ledger)
-        leases, sharers, place = self._share.demands or (0, 1, 0)
-        # A reservation may be newer than the last reading of the leases.
-        busy = max(leases, reservations)
-        return demand_signal(request, count, ledger, busy=busy, place=place, sharers=sharers, new_worker=new)
-
-    def _growing_demand(
-        self, requests: Mapping[str, ElasticPlacement], ledger: Ledger, reservations: int
-    ) -> DemandSignal | None:
-        """Return the demand of trials that run, and would start again with these requests.
-
-        It also keeps the workers on which they will start, from the moment when these are there
-        until each trial has left with a checkpoint.
-        """
-        runs = [(self._running.get(trial_id), request) for trial_id, request in requests.items()]
-        known = [(run.reservation.placement, request) for run, request in runs if run is not None]
-        wanted = [request for _, request in known]
-        placements = [placement for placement, _ in known]
-        missing, unused = ledger.missing_bundles(placements, wanted, now=time.monotonic())
-        new = self._growth.expected(ledger)
-        more = workers_for_bundles(zip(wanted, missing, strict=True), new)
-        if any(missing) and not more:
-            return None
-        leases, sharers, place = self._share.demands or (0, 1, 0)
-        busy = max(leases, reservations)
-        # Another experiment may need the workers that this one does not.
-        spare = unused if sharers == 1 and not more else 0
-        return signal_for(more - spare, ledger, busy=busy, place=place, sharers=sharers)
 
     def _on_removed(self, address: str, expected: bool, taken: int) -> None:
         worker = self._reservations.remove(address)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from dasktune.cluster.checks.preflight import (
@@ -62,6 +62,8 @@ class Admission:
         What the preflight has found. Its answers count for one check of each worker.
     allowed : None, collection of str, or callable, default=None
         The workers that the user allows. The other workers get no calls.
+    declare : callable, default=declare_resources
+        Assigns a worker its GPUs and declares its resources, as `declare_resources` does.
 
     Attributes
     ----------
@@ -76,8 +78,10 @@ class Admission:
         report: PreflightReport = _NOTHING_CHECKED,
         *,
         allowed: WorkerFilter = None,
+        declare: Callable[..., Awaitable[None]] = declare_resources,
     ) -> None:
         self._client = client
+        self._declare = declare
         self._results = dict(report.results)
         self._calls = BatchedCalls(client, longest_s=checks.combined_s)
         self._checks = checks
@@ -224,7 +228,7 @@ class Admission:
         """Assign GPUs and declare resources; return the error if the worker did not answer."""
         self.has_declared = self.has_declared or bool(gpus) or not self._knows_cpus(worker)
         try:
-            await declare_resources(
+            await self._declare(
                 self._client,
                 self._calls,
                 worker,

@@ -216,7 +216,13 @@ def _unknown(ledger: Ledger, resources: PlacementGroupFactory) -> str:
     return lines
 
 
-async def preflight(client: Any, checks: Checks, *, workers: Mapping[str, WorkerCapacity]) -> PreflightReport:
+async def preflight(
+    client: Any,
+    checks: Checks,
+    *,
+    workers: Mapping[str, WorkerCapacity],
+    import_s: float | None = None,
+) -> PreflightReport:
     """Check that the cluster can run an experiment, with user code on one worker of each host.
 
     Await it on the client's loop. Without workers nothing is checked and the report is empty.
@@ -230,6 +236,9 @@ async def preflight(client: Any, checks: Checks, *, workers: Mapping[str, Worker
         The checks.
     workers : mapping
         The workers by address, as just read from the scheduler.
+    import_s : float, optional
+        Seconds for which the checks of many workers wait until all have imported dasktune; by
+        default as for any combined call.
 
     Returns
     -------
@@ -247,7 +256,8 @@ async def preflight(client: Any, checks: Checks, *, workers: Mapping[str, Worker
     silent = await _silent(client, workers.values(), checks)
     asked = [one for one in workers.values() if one.status == "running" and one.address not in silent]
     chosen = {worker.address for worker in one_per_host(asked)}
-    results = await _check_all(client, asked, chosen, checks)
+    import_s = checks.combined_s if import_s is None else import_s
+    results = await _check_all(client, asked, chosen, checks, import_s)
     late = {a: one.reason for a, one in results.items() if isinstance(one, CheckResult) and one.reason}
     unchecked = late | silent
     if unchecked and len(late) == len(results):
@@ -274,7 +284,11 @@ async def preflight(client: Any, checks: Checks, *, workers: Mapping[str, Worker
 
 
 async def _check_all(
-    client: Any, workers: Sequence[WorkerCapacity], chosen: Collection[str], checks: Checks
+    client: Any,
+    workers: Sequence[WorkerCapacity],
+    chosen: Collection[str],
+    checks: Checks,
+    import_s: float,
 ) -> dict[str, CheckResult | PreflightError]:
     """Check workers; raise the first failure of the chosen ones, whatever the others answer."""
     calls = BatchedCalls(client, longest_s=checks.combined_s)
@@ -286,7 +300,7 @@ async def _check_all(
 
     async with _Exchange.of(checks, writes=bool(workers)) as exchange:
         if len(workers) > _AT_ONCE:
-            await _import_everywhere(client, workers, checks, exchange)
+            await _import_everywhere(client, workers, import_s, exchange)
         # Those that are chosen come first.
         ordered = sorted(workers, key=lambda worker: worker.address not in chosen)
         checking = {worker.address: asyncio.ensure_future(outcome(worker)) for worker in ordered}
@@ -307,13 +321,13 @@ async def _check_all(
 
 
 async def _import_everywhere(
-    client: Any, workers: Sequence[WorkerCapacity], checks: Checks, exchange: _Exchange
+    client: Any, workers: Sequence[WorkerCapacity], import_s: float, exchange: _Exchange
 ) -> None:
     """Let all workers import dasktune at the same time; their checks find out if that failed."""
     addresses = [worker.address for worker in workers]
     try:
         work = client.run(_asker(), exchange.common, None, workers=addresses, on_error="return")
-        await wait_for(work, checks.combined_s)
+        await wait_for(work, import_s)
     except Exception as error:  # the scheduler or the connection may raise any exception
         logger.info("not all of %d workers have imported dasktune yet: %r", len(addresses), error)
 

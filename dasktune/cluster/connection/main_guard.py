@@ -20,7 +20,7 @@ import dask
 
 from dasktune.errors import ClusterError
 
-__all__ = ["check_main"]
+__all__ = ["check_main", "unguarded_statement"]
 
 #: Names in scripts that distinguish processes, or that handle an error of a worker process.
 _PROCESS_AWARE_NAMES: Final = frozenset(
@@ -43,7 +43,7 @@ def check_main() -> None:
     if dask.config.get("distributed.worker.multiprocessing-method", "spawn") == "fork":
         return
     script, line = _imported_again()
-    statement = None if script is None else _unguarded(script, line)
+    statement = None if script is None else unguarded_statement(script, line)
     if script is None or statement is None:
         return
     raise ClusterError(
@@ -82,8 +82,16 @@ def _module_frame(main: ModuleType) -> FrameType | None:
     return None
 
 
-def _unguarded(script: Path, line: int) -> ast.stmt | None:
-    """Return the statement at a line, if every process that imports the script executes it."""
+def unguarded_statement(script: Path, line: int) -> ast.stmt | None:
+    """Return the statement at a line, if every process that imports the script executes it.
+
+    Parameters
+    ----------
+    script : Path
+        The script, which may be unreadable.
+    line : int
+        A line of its top-level code.
+    """
     try:
         tree = ast.parse("\n".join(_lines(script)))
     except (OSError, SyntaxError, ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from typing import Any, Final
 
 from distributed import Client
@@ -35,7 +36,7 @@ def connection_limit() -> int:
     return max(_LEAST_CONNECTIONS, most)
 
 
-def open_client(address: str, **options: Any) -> Client:
+def open_client(address: str, *, make_client: Callable[..., Client] = Client, **options: Any) -> Client:
     """Open a client of the scheduler at an address.
 
     A client asserts that the scheduler's first message contains a greeting and nothing else. The
@@ -47,6 +48,8 @@ def open_client(address: str, **options: Any) -> Client:
     ----------
     address : str
         The scheduler's address.
+    make_client : callable, default=distributed.Client
+        Makes the client, with the address and the options.
     **options
         Further arguments of :class:`distributed.Client`. By default it keeps as many connections
         open as :func:`connection_limit` says.
@@ -63,7 +66,7 @@ def open_client(address: str, **options: Any) -> Client:
     """
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return Client(address, **{"connection_limit": connection_limit(), **options})
+            return make_client(address, **{"connection_limit": connection_limit(), **options})
         except AssertionError:
             if attempt == _ATTEMPTS:
                 raise

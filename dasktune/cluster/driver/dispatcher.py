@@ -29,7 +29,7 @@ from dasktune.cluster.data.memory_checkpoints import CheckpointGone, MemoryCheck
 from dasktune.cluster.driver.actor_handle import ActorCallFailed, ActorHandle
 from dasktune.cluster.driver.actor_pool import ActorPool, PoolLimits, WorkerSlow
 from dasktune.cluster.driver.checkpoint_relay import CheckpointRelay
-from dasktune.cluster.driver.prefetch import PrefetchPolicy
+from dasktune.cluster.driver.prefetch import STEADY_S, PrefetchPolicy
 from dasktune.cluster.driver.task_queues import TaskQueues
 from dasktune.cluster.driver.trial_run import Reservation, TrialRun
 from dasktune.cluster.driver.worker_link import LinkCallbacks, WorkerLink, WorkerLost
@@ -150,6 +150,8 @@ class DispatcherSettings:
     impossible_timeout: float = 10.0
     #: Time between two warnings while no trial can run.
     warning_interval: float = 60.0
+    #: Mean deviation of the durations of trials up to which the end of a trial is predicted.
+    steady_s: float = STEADY_S
 
     @property
     def fence_after(self) -> float:
@@ -192,6 +194,8 @@ class TrialDispatcher:
     on_nearly_ended : callable
         Called with a run shortly before its predicted end, and the seconds for which its actor may
         get the next one.
+    make_link : callable, default=WorkerLink
+        Makes the link to a worker, with the arguments of `WorkerLink`.
     """
 
     def __init__(
@@ -208,8 +212,9 @@ class TrialDispatcher:
         on_share: Callable[[], None],
         on_notice: Callable[[str, float], None],
         on_nearly_ended: Callable[[TrialRun, float], None] = lambda run, seconds: None,
+        make_link: Callable[..., WorkerLink] = WorkerLink,
     ) -> None:
-        self.prefetch = PrefetchPolicy()
+        self.prefetch = PrefetchPolicy(steady_s=settings.steady_s)
         self.task_queues = TaskQueues()
         self._client = client
         self._settings = settings
@@ -235,6 +240,7 @@ class TrialDispatcher:
         self._on_share = on_share
         self._on_notice = on_notice
         self._on_nearly_ended = on_nearly_ended
+        self._make_link = make_link
         #: When the workers that were given notice end, on the loop's clock, by address.
         self._noticed: dict[str, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -472,7 +478,7 @@ class TrialDispatcher:
     def _link_to(self, address: str) -> WorkerLink:
         link = self._links.get(address)
         if link is None:
-            link = self._links[address] = WorkerLink(
+            link = self._links[address] = self._make_link(
                 address,
                 heartbeat_timeout=self._settings.heartbeat_timeout,
                 stop_grace=self._settings.stop_grace,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["PrefetchPolicy"]
+__all__ = ["STEADY_S", "PrefetchPolicy"]
 
 #: Largest number of seconds of work to queue on an actor. It is enough for the next trial to arrive
 #: before the actor is idle, and so little that another actor could hardly start that trial sooner.
@@ -21,7 +21,7 @@ _WEIGHT: Final = 0.2
 _LONG: Final = 0.1
 
 #: Mean deviation, in seconds, up to which the end of a trial can be predicted.
-_STEADY: Final = 0.02
+STEADY_S: Final = 0.02
 
 #: Seconds that are recorded as the duration of a failed trial. It takes more than ten short trials
 #: to bring the mean down again.
@@ -35,6 +35,11 @@ class PrefetchPolicy:
     the same time, it gets the next one shortly before the predicted end of the current one.
 
     The client's loop updates it. The runner's thread reads `depth` without a lock: it is one int.
+
+    Parameters
+    ----------
+    steady_s : float, default=0.02
+        Mean deviation, in seconds, up to which the end of a trial can be predicted.
 
     Examples
     --------
@@ -55,7 +60,8 @@ class PrefetchPolicy:
     2.95
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, steady_s: float = STEADY_S) -> None:
+        self._steady_s = steady_s
         self._mean = 0.0
         #: The usual duration, and the mean deviation from it.
         self._usual, self._deviation = 0.0, _LONG
@@ -69,7 +75,7 @@ class PrefetchPolicy:
         None if it gets none before the end: trials are so short that `depth` counts, or they are
         too different.
         """
-        if self.depth > 1 or self._deviation > _STEADY:
+        if self.depth > 1 or self._deviation > self._steady_s:
             return None
         return max(0.0, self._usual - _WORK_AHEAD)
 

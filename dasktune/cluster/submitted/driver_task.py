@@ -27,7 +27,14 @@ from dasktune.errors import ClusterError, ConfigError, check
 from dasktune.storage.experiment.bundled_files import ExpectedDirectory
 from dasktune.storage.fs.storage import Storage
 
-__all__ = ["DriverTask", "NameTakenError", "find_driver_task", "serve_commands", "start_driver_task"]
+__all__ = [
+    "DriverTask",
+    "NameTakenError",
+    "find_driver_task",
+    "reserved_name",
+    "serve_commands",
+    "start_driver_task",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -175,7 +182,7 @@ def start_driver_task(
         hint = "Let the function read large objects from storage that all workers see."
         check(size <= _MAX_BYTES, "trainable", f"at most {_MAX_BYTES >> 20} MiB pickled", size, hint)
         key = f"dasktune-driver-{name}-{uuid.uuid4().hex}"
-        with _reserved_name(connection.client, name, key):
+        with reserved_name(connection.client, name, key):
             if seen is not None:
                 connection.client.sync(check_visible, connection.client, seen)
             mark = connection.client.sync(check_shared, connection.client, storage)
@@ -193,12 +200,26 @@ def start_driver_task(
 
 
 @contextmanager
-def _reserved_name(client: Any, name: str, key: str) -> Iterator[None]:
+def reserved_name(client: Any, name: str, key: str) -> Iterator[None]:
     """Reserve a name on the scheduler inside the block, which submits and publishes the driver.
 
     The scheduler handles one request after the other, so of two clients that submit the same name
     at the same time only one gets the name. The other one has submitted nothing yet: a second
     driver in the same directory could do harm before it is cancelled.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client.
+    name : str
+        The name of the experiment.
+    key : str
+        The key of the task that the block submits.
+
+    Raises
+    ------
+    NameTakenError
+        If another client has published the name, or has reserved it.
     """
     if reason := client.run_on_scheduler(_reserve(), _PREFIX + name, key, _RESERVED_SECONDS):
         raise NameTakenError(_taken(name, reason))

@@ -25,7 +25,7 @@ from dasktune.isolation.ranks.rank_agent import RankAgent
 from dasktune.isolation.ranks.rank_messages import AgentLost, FromAgent, ToAgent
 from dasktune.placement import host_of
 
-__all__ = ["CommAgentLink", "serve_agent"]
+__all__ = ["AgentChannel", "CommAgentLink", "serve_agent"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ _FORK_SERVERS: Final = "dasktune-fork-servers"
 Message = ToAgent | FromAgent
 
 
-class _Channel:
+class AgentChannel:
     """One end of a connection; all methods run on the event loop but `post`.
 
     Parameters
@@ -173,7 +173,7 @@ class CommAgentLink:
         hello = {"op": op, "reply": False, "actor": actor, "topic": topic}
         self._hello = {**hello, "lost_after_s": lost_after_s}
         self._lost_after_s = lost_after_s
-        self._channels: dict[str, _Channel | _OwnAgent] = {}
+        self._channels: dict[str, AgentChannel | _OwnAgent] = {}
 
     def open(self, addresses: Sequence[str], receive: Callable[[str, FromAgent], None]) -> None:
         """Connect to the agents in the background; messages wait until then."""
@@ -191,7 +191,7 @@ class CommAgentLink:
                 own = partial(receive, address)
                 self._channels[address] = _OwnAgent(self._worker, self._plugin, self._actor, self._topic, own)
                 continue
-            channel = self._channels[address] = _Channel(self._worker.loop, self._lost_after_s)
+            channel = self._channels[address] = AgentChannel(self._worker.loop, self._lost_after_s)
             self._worker.loop.add_callback(self._serve, address, channel, receive)
 
     def send(self, address: str, message: ToAgent) -> None:
@@ -205,7 +205,7 @@ class CommAgentLink:
             channel.finish()
 
     async def _serve(
-        self, address: str, channel: _Channel, receive: Callable[[str, FromAgent], None]
+        self, address: str, channel: AgentChannel, receive: Callable[[str, FromAgent], None]
     ) -> None:
         try:
             comm = await connect(address, **self._worker.connection_args)
@@ -239,7 +239,7 @@ async def serve_agent(
     if _is_forgotten(plugin, actor):
         comm.abort()
         return Status.dont_reply
-    channel = _Channel(worker.loop, lost_after_s)
+    channel = AgentChannel(worker.loop, lost_after_s)
     agent = _make_agent(worker, plugin, channel.post)
     await _keep(worker, plugin, actor, topic, agent, partial(channel.run, comm, agent.handle))
     return Status.dont_reply

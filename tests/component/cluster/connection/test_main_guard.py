@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dasktune.cluster.connection.main_guard import _unguarded
+from dasktune.cluster.connection.main_guard import unguarded_statement
 
 HEAD = """
 import dasktune as tune
@@ -60,7 +60,7 @@ def test_a_script_without_the_guard_fails_once_and_starts_no_process(tmp_path: P
 def found(directory: Path, text: str, line: int) -> bool:
     script = directory / "some.py"
     script.write_text(text)
-    return _unguarded(script, line) is not None
+    return unguarded_statement(script, line) is not None
 
 
 @pytest.mark.parametrize(
@@ -99,4 +99,4 @@ def test_a_script_that_may_have_a_guard_is_not_named(tmp_path: Path, text: str, 
 
 
 def test_a_script_that_cannot_be_read_is_left_alone(tmp_path: Path):
-    assert _unguarded(tmp_path / "gone.py", 1) is None
+    assert unguarded_statement(tmp_path / "gone.py", 1) is None

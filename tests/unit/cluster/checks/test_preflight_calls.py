@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from dasktune.cluster.checks import preflight as module
 from dasktune.cluster.checks.admission import Admission
 from dasktune.cluster.checks.preflight import Checks, preflight
 from dasktune.errors import PreflightError
@@ -34,6 +33,10 @@ class Client:
         self.used_storage: list[str] = []
         self._version = version
 
+    async def run_on_scheduler(self, function: Any, addresses: Any, *seconds: float) -> Any:
+        """Ping workers, which all answer."""
+        return addresses
+
     async def run(self, function: Any, *args: Any, workers: list[str], on_error: str) -> dict[str, Any]:
         self.asked.append(workers)
         if args[1] is None:
@@ -51,14 +54,6 @@ class Client:
         self.ran_code += [address] if blob else []
         self.used_storage += [address] if reply else []
         return await pickle.loads(examination).run(blob, reply)
-
-
-@pytest.fixture(autouse=True)
-def _all_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def ping_workers(client: Any, addresses: Any, **options: Any) -> set[str]:
-        return set(addresses)
-
-    monkeypatch.setattr(module, "ping_workers", ping_workers)
 
 
 def workers() -> dict[str, WorkerCapacity]:
@@ -87,13 +82,8 @@ def test_all_workers_are_asked_at_the_same_time_and_once(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("importing", ["works", "fails", "hangs"])
 def test_of_many_workers_all_import_dasktune_before_some_at_a_time_are_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, importing: str
+    tmp_path: Path, importing: str
 ) -> None:
-    async def wait_for(work: Any, seconds: float) -> Any:
-        # Only the imports have this deadline, a third of that of a check.
-        hangs = importing == "hangs" and seconds == given.combined_s
-        return await asyncio.wait_for(work, 0.01 if hangs else seconds)
-
     class Busy(Client):
         async def run(self, function: Any, *args: Any, workers: list[str], on_error: str) -> dict[str, Any]:
             if args[1] is None and importing != "works":
@@ -106,9 +96,8 @@ def test_of_many_workers_all_import_dasktune_before_some_at_a_time_are_checked(
     many = {f"tcp://10.0.0.1:{number}": "10.0.0.1" for number in range(100)}
     found = {address: WorkerCapacity(address=address, host=host) for address, host in many.items()}
     client: Any = Busy()
-    given = checks(tmp_path)
-    monkeypatch.setattr(module, "wait_for", wait_for)
-    report = asyncio.run(preflight(client, given, workers=found))
+    import_s = 0.01 if importing == "hangs" else None
+    report = asyncio.run(preflight(client, checks(tmp_path), workers=found, import_s=import_s))
     assert client.imported == list(many)
     assert set(report.results) == set(many)
     checked = client.asked[1 if importing == "works" else 0 :]
@@ -117,7 +106,7 @@ def test_of_many_workers_all_import_dasktune_before_some_at_a_time_are_checked(
 
 
 def test_a_copy_that_cannot_be_deleted_is_no_fault_of_its_worker(tmp_path: Path) -> None:
-    class Storage(module.Storage):
+    class RefusingStorage(Storage):
         """A storage in which this process may delete nothing, at first."""
 
         refuses = True
@@ -131,7 +120,7 @@ def test_a_copy_that_cannot_be_deleted_is_no_fault_of_its_worker(tmp_path: Path)
             super().remove(name)
 
     removed: list[str] = []
-    given = dataclasses.replace(checks(tmp_path), storage=Storage(str(tmp_path)))
+    given = dataclasses.replace(checks(tmp_path), storage=RefusingStorage(str(tmp_path)))
     client: Any = Client()
     report = asyncio.run(preflight(client, given, workers=workers()))
     assert all(report.results[address].shares for address in ADDRESSES)  # type: ignore[union-attr]
@@ -153,14 +142,14 @@ def test_a_copy_that_a_worker_writes_again_is_deleted(tmp_path: Path) -> None:
                 await self.answer(ADDRESSES[1], common, own)
             return await super().run(function, *args, workers=workers, on_error=on_error)
 
-    class Storage(module.Storage):
+    class NotingStorage(Storage):
         def remove(self, name: str) -> None:
             super().remove(name)
             deleted.append(name)
 
     deleted: list[str] = []
     client: Any = Late()
-    given = dataclasses.replace(checks(tmp_path), storage=Storage(str(tmp_path)))
+    given = dataclasses.replace(checks(tmp_path), storage=NotingStorage(str(tmp_path)))
     report = asyncio.run(preflight(client, given, workers=workers()))
     assert set(report.results) == set(ADDRESSES)
     assert list(tmp_path.iterdir()) == []
@@ -212,23 +201,21 @@ def test_a_worker_that_fails_alone_is_refused_without_a_second_question(
     [(False, [], False), (True, [], True), (False, ["0"], True)],
 )
 def test_workers_are_read_again_only_if_one_has_declared_something(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, declares: bool, gpus: list[str], has_declared: bool
+    tmp_path: Path, declares: bool, gpus: list[str], has_declared: bool
 ) -> None:
-    async def list_gpus() -> list[str]:
-        return gpus
+    class WithGpus(Client):
+        async def answer(self, address: str, common: Any, own: Any) -> Any:
+            return {**await super().answer(address, common, own), "gpus": gpus}
 
-    async def declare_resources(*args: Any, **options: Any) -> None:
-        pass
-
-    monkeypatch.setattr("dasktune.cluster.worker.examination.list_gpus", list_gpus)
-    monkeypatch.setattr("dasktune.cluster.checks.admission.declare_resources", declare_resources)
+    async def declare(*args: Any, **options: Any) -> None: ...
 
     async def work() -> bool:
-        admission = Admission(client, dataclasses.replace(checks(tmp_path), declare=declares))
+        given = dataclasses.replace(checks(tmp_path), declare=declares)
+        admission = Admission(client, given, declare=declare)
         await admission.examine(workers())
         return admission.has_declared
 
-    client: Any = Client()
+    client: Any = WithGpus()
     assert asyncio.run(work()) is has_declared
 
 

@@ -24,10 +24,9 @@ class Opened:
         return self
 
 
-def test_a_greeting_that_comes_with_other_messages_makes_it_connect_again(monkeypatch):
+def test_a_greeting_that_comes_with_other_messages_makes_it_connect_again():
     opened = Opened(failures=2)
-    monkeypatch.setattr(module, "Client", opened)
-    assert module.open_client(ADDRESS, timeout=1) is opened
+    assert module.open_client(ADDRESS, make_client=opened, timeout=1) is opened
     options = {"connection_limit": module.connection_limit(), "timeout": 1}
     assert opened.attempts == [(ADDRESS, options)] * 3
 
@@ -39,14 +38,12 @@ def test_a_greeting_that_comes_with_other_messages_makes_it_connect_again(monkey
 def test_a_client_keeps_its_connections_to_thousands_of_workers(monkeypatch, files, limit):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
     opened = Opened(failures=0)
-    monkeypatch.setattr(module, "Client", opened)
-    module.open_client(ADDRESS)
+    module.open_client(ADDRESS, make_client=opened)
     assert opened.attempts == [(ADDRESS, {"connection_limit": limit})]
 
 
-def test_it_does_not_connect_for_ever(monkeypatch):
+def test_it_does_not_connect_for_ever():
     opened = Opened(failures=100)
-    monkeypatch.setattr(module, "Client", opened)
     with pytest.raises(AssertionError):
-        module.open_client(ADDRESS)
+        module.open_client(ADDRESS, make_client=opened)
     assert len(opened.attempts) == 5

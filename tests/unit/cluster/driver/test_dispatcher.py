@@ -12,7 +12,7 @@ from wire_kit import run_virtually
 
 from dasktune.cluster.driver.dispatcher import DispatcherSettings, TrialDispatcher
 from dasktune.cluster.driver.trial_run import Reservation, TrialRun
-from dasktune.cluster.driver.worker_link import WorkerLink
+from dasktune.cluster.driver.worker_link import LinkCallbacks, WorkerLink
 from dasktune.cluster.protocol.payload import Payload
 from dasktune.cluster.protocol.wire_messages import WorkerNoticed
 from dasktune.placement import PlacedBundle, Placement
@@ -32,8 +32,39 @@ class Broken:
         raise RuntimeError("a bug")
 
 
-def made(settings: DispatcherSettings | None = None, **calls: Any) -> TrialDispatcher:
-    client: Any = Broken()
+class Listening(Broken):
+    """A client that still takes the experiment's plugin, and its subscription."""
+
+    async def run_on_scheduler(self, function: Any) -> list[str]:
+        return []
+
+    async def register_plugin(self, plugin: Any) -> None: ...
+
+    def subscribe_topic(self, topic: str, handler: Any) -> None:
+        self.notify = handler
+
+
+class Links:
+    """Makes links that talk to no worker, and keeps the functions that they may call."""
+
+    callbacks: LinkCallbacks
+
+    def __call__(self, address: str, *, callbacks: LinkCallbacks, **options: Any) -> WorkerLink:
+        self.callbacks = callbacks
+        return SilentLink(address, callbacks=callbacks, **options)
+
+
+class SilentLink(WorkerLink):
+    async def poll_loop(self) -> None: ...
+
+
+class BrokenLink(WorkerLink):
+    async def poll_loop(self) -> None:
+        raise RuntimeError("another bug")
+
+
+def made(settings: DispatcherSettings | None = None, client: Any = None, **calls: Any) -> TrialDispatcher:
+    client = client or Broken()
     others = ("emit", "on_failure", "on_crash", "on_share", "on_notice")
     return TrialDispatcher(
         client,
@@ -54,21 +85,29 @@ def test_a_notice_of_a_worker_without_trials_is_logged_once_and_ends_a_minute_af
     async def work() -> None:
         nonlocal now
         asyncio.get_running_loop().time = lambda: now  # type: ignore[method-assign]
-        dispatcher = made(on_notice=lambda address, seconds: told.append((address, seconds)))
+        client, links = Listening(), Links()
+        dispatcher = made(
+            client=client,
+            make_link=links,
+            on_notice=lambda address, seconds: told.append((address, seconds)),
+        )
+        await dispatcher.open()
+        start(dispatcher, run_at("tcp://a:1"))
+        is_noticed = links.callbacks.is_noticed
         noticed = WorkerNoticed("tcp://unknown:1", 5.0, "spot\x1b[31m\nend").encode()
         for _ in range(3):
-            dispatcher._on_notification((0.0, noticed))
-        assert dispatcher._has_notice("tcp://unknown:1")
-        assert not dispatcher._has_notice("tcp://other:1")
+            client.notify((0.0, noticed))
+        assert is_noticed("tcp://unknown:1")
+        assert not is_noticed("tcp://other:1")
         now += 64.0  # its end may come late
-        assert dispatcher._has_notice("tcp://unknown:1")
+        assert is_noticed("tcp://unknown:1")
         now += 2.0
-        assert not dispatcher._has_notice("tcp://unknown:1")
-        dispatcher._on_notification((0.0, noticed))
-        assert dispatcher._has_notice("tcp://unknown:1")
+        assert not is_noticed("tcp://unknown:1")
+        client.notify((0.0, noticed))
+        assert is_noticed("tcp://unknown:1")
         # A worker that starts at the address of a lost one has no notice.
         dispatcher.mark_lost("tcp://unknown:1", "it died")
-        assert not dispatcher._has_notice("tcp://unknown:1")
+        assert not is_noticed("tcp://unknown:1")
 
     asyncio.run(work())
     assert told == [("tcp://unknown:1", 5.0)] * 4
@@ -90,6 +129,12 @@ def run_at(address: str) -> TrialRun:
     return run
 
 
+def start(dispatcher: TrialDispatcher, run: TrialRun) -> None:
+    """Start a run on an actor that another run is getting ready."""
+    run.reservation.actor = SimpleNamespace()  # type: ignore[assignment]
+    dispatcher.start(run)
+
+
 @pytest.mark.parametrize("reuse", [True, False])
 def test_the_predicted_end_of_a_run_is_reported_in_time(reuse: bool) -> None:
     told: list[tuple[Any, float, float]] = []
@@ -100,12 +145,15 @@ def test_the_predicted_end_of_a_run_is_reported_in_time(reuse: bool) -> None:
         def note(run: Any, seconds: float) -> None:
             told.append((run, seconds, loop.time()))
 
-        dispatcher = made(settings=DispatcherSettings(name="x", reuse_actors=reuse), on_nearly_ended=note)
+        links = Links()
+        settings = DispatcherSettings(name="x", reuse_actors=reuse)
+        dispatcher = made(settings, make_link=links, on_nearly_ended=note)
         run = run_at("tcp://a:1")
-        dispatcher._callbacks.on_start(run)
+        start(dispatcher, run)
+        links.callbacks.on_start(run)
         for _ in range(12):
             dispatcher.prefetch.observe(2.0)
-        dispatcher._callbacks.on_start(run)
+        links.callbacks.on_start(run)
         await asyncio.sleep(10.0)
         return run
 
@@ -118,15 +166,18 @@ def test_no_end_is_predicted_any_more_after(what: str) -> None:
     told: list[Any] = []
 
     async def work() -> None:
-        dispatcher = made(on_nearly_ended=lambda run, seconds: told.append(run))
+        links = Links()
+        dispatcher = made(make_link=links, on_nearly_ended=lambda run, seconds: told.append(run))
         for _ in range(12):
             dispatcher.prefetch.observe(2.0)
         run = run_at("tcp://a:1")
-        dispatcher._callbacks.on_start(run)
+        start(dispatcher, run)
+        links.callbacks.on_start(run)
         if what == "a failure":
             dispatcher.prefetch.pause()
         else:
-            dispatcher._callbacks.on_end(SimpleNamespace(runs={}), run, None)  # type: ignore[arg-type]
+            run.reservation.actor = None
+            links.callbacks.on_end(SimpleNamespace(runs={}), run, None)  # type: ignore[arg-type]
         await asyncio.sleep(10.0)
 
     run_virtually(work())
@@ -138,12 +189,14 @@ def test_the_prediction_counts_from_the_start_and_not_from_its_message() -> None
 
     async def work() -> None:
         loop = asyncio.get_running_loop()
-        dispatcher = made(on_nearly_ended=lambda run, seconds: told.append(loop.time()))
+        links = Links()
+        dispatcher = made(make_link=links, on_nearly_ended=lambda run, seconds: told.append(loop.time()))
         for _ in range(12):
             dispatcher.prefetch.observe(2.0)
         run = run_at("tcp://a:1")
+        start(dispatcher, run)
         run.seconds = 0.5
-        dispatcher._callbacks.on_start(run)
+        links.callbacks.on_start(run)
         await asyncio.sleep(10.0)
 
     run_virtually(work())
@@ -163,20 +216,16 @@ def test_an_unexpected_error_of_a_background_task_is_reported():
     assert [str(error) for error in crashes] == ["a bug"]
 
 
-def test_a_dispatcher_closes_after_an_unexpected_error_of_a_link(monkeypatch: pytest.MonkeyPatch):
+def test_a_dispatcher_closes_after_an_unexpected_error_of_a_link():
     crashes: list[BaseException] = []
 
-    async def poll_loop(link: WorkerLink) -> None:
-        raise RuntimeError("another bug")
-
     async def work() -> None:
-        dispatcher = made(on_crash=crashes.append)
+        dispatcher = made(on_crash=crashes.append, make_link=BrokenLink)
         dispatcher.start(run_at("tcp://a:1"))
         for _ in range(20):
             await asyncio.sleep(0)
         await dispatcher.close()
 
-    monkeypatch.setattr(WorkerLink, "poll_loop", poll_loop)
     asyncio.run(work())
     assert [str(error) for error in crashes] == ["another bug", "a bug"]
 

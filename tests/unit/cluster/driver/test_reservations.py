@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,8 +18,8 @@ from dasktune.trial.resources import PlacementGroupFactory
 ONE = PlacementGroupFactory([{"CPU": 1}])
 
 
-def reservations_of(nthreads: int) -> Reservations:
-    reservations = Reservations(heartbeat_timeout=30.0)
+def reservations_of(nthreads: int, **options: Any) -> Reservations:
+    reservations = Reservations(heartbeat_timeout=30.0, **options)
     reservations.update({"a": WorkerCapacity(address="a", nthreads=nthreads)})
     return reservations
 
@@ -101,10 +100,9 @@ def test_the_room_of_a_trial_is_there_for_another_one_although_the_runner_has_ta
     assert first.reservation.may_repeat
 
 
-def test_one_run_is_queued_behind_one_that_is_predicted_to_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_run_is_queued_behind_one_that_is_predicted_to_end_soon() -> None:
     now = 100.0
-    monkeypatch.setattr("dasktune.cluster.driver.reservations.time", SimpleNamespace(monotonic=lambda: now))
-    reservations = reservations_of(2)
+    reservations = reservations_of(2, clock=lambda: now)
     first, second = reserved(reservations, ONE), reserved(reservations, ONE)
     assert not reservations.can_prefetch(ONE, 1)
     assert reservations.note_nearly_ended(second, 0.1)

@@ -10,7 +10,7 @@ from typing import Any
 
 from distributed.core import Status
 
-from dasktune.cluster.worker.agent_link import CommAgentLink, _Channel, serve_agent
+from dasktune.cluster.worker.agent_link import AgentChannel, CommAgentLink, serve_agent
 from dasktune.cluster.worker.experiment_plugin import ExperimentPlugin
 from dasktune.cluster.worker.worker_notices import WorkerNotices
 from dasktune.isolation.ranks.rank_messages import AgentLost, HoldPort, KillRanks
@@ -53,53 +53,67 @@ def test_no_agent_is_made_on_a_worker_that_closes():
 
 
 class Comm:
-    """Two ends of a connection in one."""
+    """One end of a connection."""
 
     def __init__(self) -> None:
         self.written: list[Any] = []
+        self.peer = self
+        #: Whether its end is noticed by the other side; the end of a host that vanishes is not.
+        self.vanishes = False
         self._queue: asyncio.Queue[Any] = asyncio.Queue()
 
     async def write(self, message: Any) -> None:
         self.written.append(message)
-        self._queue.put_nowait(message)
+        self.peer._queue.put_nowait(message)
 
     async def read(self) -> Any:
-        return await self._queue.get()
+        message = await self._queue.get()
+        if message is None:
+            raise OSError("the other side has closed the connection")
+        return message
 
     def abort(self) -> None:
-        """End it."""
+        if not self.vanishes:
+            self.peer._queue.put_nowait(None)
+
+
+def connected() -> tuple[Comm, Comm]:
+    one, other = Comm(), Comm()
+    one.peer, other.peer = other, one
+    return one, other
+
+
+def channel_of(lost_after_s: float) -> AgentChannel:
+    loop = asyncio.get_running_loop()
+    return AgentChannel(SimpleNamespace(add_callback=loop.call_soon), lost_after_s)
 
 
 def test_messages_that_wait_are_sent_together_in_their_order_before_the_end():
     async def exchange() -> None:
-        loop = asyncio.get_running_loop()
-        channel = _Channel(SimpleNamespace(add_callback=loop.call_soon), 60.0)
-        comm, got = Comm(), []
+        sender, got = channel_of(60.0), []
+        one, other = connected()
         for message in (HoldPort(), KillRanks()):
-            channel.post(message)
-        channel.finish()
+            sender.post(message)
+        sender.finish()
         await asyncio.sleep(0)  # The callbacks have run.
-        reading = asyncio.ensure_future(channel._read(comm, got.append))
-        assert await channel._write(comm) == "it was closed"
-        while len(got) < 2:
-            await asyncio.sleep(0)
-        reading.cancel()
+        ends = await asyncio.gather(sender.run(one, print), channel_of(60.0).run(other, got.append))
+        assert ends == ["it was closed", "the other side has closed the connection"]
         assert got == [HoldPort(), KillRanks()]
-        assert len(comm.written) == 1
+        assert len(one.written) == 1
 
     asyncio.run(exchange())
 
 
 def test_a_ping_has_no_message_and_silence_is_the_loss_of_the_connection():
     async def exchange() -> None:
-        loop = asyncio.get_running_loop()
-        channel = _Channel(SimpleNamespace(add_callback=loop.call_soon), 0.06)
-        comm, got = Comm(), []
-        writing = asyncio.ensure_future(channel._write(comm))
-        reading = asyncio.ensure_future(channel._read(comm, got.append))
-        while len(comm.written) < 2:
+        got: list[Any] = []
+        one, other = connected()
+        one.vanishes = True
+        running = asyncio.ensure_future(channel_of(0.06).run(one, print))
+        reading = asyncio.ensure_future(channel_of(0.06).run(other, got.append))
+        while len(one.written) < 2:
             await asyncio.sleep(0.001)
-        writing.cancel()
+        running.cancel()
         assert await reading == "nothing came for 0.06 s"
         assert got == []
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import functools
 import os
 import re
 import signal
@@ -13,17 +15,19 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from distributed import Client, LocalCluster, Security
 
-from dasktune.cluster.connection import connect as module
 from dasktune.cluster.connection.connect import Connection, connect
 from dasktune.cluster.membership.worker_list import list_workers
 from dasktune.errors import ClusterError, ConfigError, PreflightError
 
 pytestmark = pytest.mark.cluster
+
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 @contextmanager
@@ -153,7 +157,7 @@ def test_the_scheduler_tells_all_that_the_ledger_needs(address: str) -> None:
     (worker,) = workers.values()
     assert (worker.name, worker.status, worker.host) == ("alice", "running", "127.0.0.1")
     assert (worker.total("CPU"), worker.total("GPU"), worker.nthreads) == (2, 1, 1)
-    assert worker.python == f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert worker.python == PYTHON
     assert worker.memory > 0
     assert 0 <= worker.age < 60
 
@@ -172,28 +176,42 @@ def test_a_cluster_in_this_process_is_reached_by_object_and_by_address() -> None
             connect(closed)
 
 
-def test_a_cluster_in_this_process_is_known_to_run_and_to_be_within_reach(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def ask(*args: Any) -> Any:
-        raise AssertionError(args)
+def note_requests(scheduler: Any, *ops: str) -> list[str]:
+    """Return a list that grows with each of these requests to a scheduler of this process."""
+    requests: list[str] = []
 
-    def shown(given: Any) -> tuple[bool, list[str]]:
+    def noted(op: str, handler: Any) -> Any:
+        @functools.wraps(handler)
+        def handle(*args: Any, **options: Any) -> Any:
+            requests.append(op)
+            return handler(*args, **options)
+
+        return handle
+
+    scheduler.handlers.update({op: noted(op, scheduler.handlers[op]) for op in ops})
+    return requests
+
+
+def test_a_cluster_in_this_process_is_known_to_run_and_to_be_within_reach() -> None:
+    def shown(given: Any) -> tuple[bool, list[str], list[str]]:
+        requests.clear()
         with connect(given) as connection:
-            return connection.direct, list(connection.client.sync(list_workers, connection.client))
+            asked = list(requests)
+            return connection.direct, list(connection.client.sync(list_workers, connection.client)), asked
 
     with LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster:
+        # The scheduler is asked for its Python, and then for a worker to probe.
+        requests = note_requests(cluster.scheduler, "versions", "run_function")
         workers = [cluster.workers[0].address]
-        with Client(cluster, set_as_default=False) as client, monkeypatch.context() as patched:
-            patched.setattr(module, "_check_answers", ask)
-            patched.setattr(module, "_reaches_a_worker", ask)
-            assert shown(cluster) == shown(client) == (True, workers)
+        assert shown(cluster.scheduler_address) == (True, workers, ["versions", "run_function"])
+        with Client(cluster, set_as_default=False) as client:
+            assert shown(cluster) == shown(client) == (True, workers, [])
         cluster.scale(0)
         cluster.sync(cluster._correct_state)
         # A worker that others have started may be out of reach, so it is asked.
         with Client(cluster, set_as_default=False) as client:
             client.sync(wait_for_no_worker, client)
-        assert shown(cluster) == (False, [])
+        assert shown(cluster) == (False, [], ["run_function"])
 
 
 async def wait_for_no_worker(client: Client) -> None:
@@ -201,48 +219,53 @@ async def wait_for_no_worker(client: Client) -> None:
         await asyncio.sleep(0.02)
 
 
-def test_a_cluster_whose_event_loop_hangs_fails_soon_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_whose_event_loop_hangs_fails_soon_and_is_named() -> None:
     released = threading.Event()
-    monkeypatch.setattr(module, "_FIRST_ANSWER", 0.1)
     with LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster:
         cluster.scheduler.loop.add_callback(released.wait)
         try:
             with pytest.raises(
                 ClusterError, match=r"no Dask scheduler answered at inproc://\S+ within 0.1 s"
             ):
-                connect(cluster)
+                connect(cluster, timeout_s=0.1)
         finally:
             released.set()
 
 
 def test_encryption_comes_from_the_cluster_or_client(security: Security) -> None:
+    def task() -> bool:
+        return works(connect())
+
     with LocalCluster(
         n_workers=1, processes=False, protocol="tls", security=security, dashboard_address=":0"
     ) as cluster:
         assert works(connect(cluster))
         with Client(cluster, set_as_default=False) as client:
             assert works(connect(client))
+            # Code on a worker that has no certificate for clients uses the worker's own one.
+            worker = cluster.workers[0]
+            worker.security = copy.copy(security)
+            worker.security.tls_client_cert = worker.security.tls_client_key = None
+            assert client.submit(task, pure=False).result(timeout=30)
         with pytest.raises(ClusterError, match="carries its security"):
             connect(cluster.scheduler_address, timeout_s=1)
 
 
 @pytest.mark.parametrize("at", ["tcp://127.0.0.1:9", "another cluster's worker"])
-def test_workers_out_of_reach_are_called_through_the_scheduler(
-    address: str, at: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def seen_by_the_scheduler() -> Any:
-        def first(dask_scheduler: Any = None) -> tuple[str, str]:
-            (worker,) = dask_scheduler.workers
-            return (at if at.startswith("tcp") else worker), "Worker-of-the-right-cluster"
+def test_workers_out_of_reach_are_called_through_the_scheduler(at: str) -> None:
+    with LocalCluster(n_workers=1, processes=False, protocol="tcp", dashboard_address=":0") as cluster:
+        found = at if at.startswith("tcp") else cluster.workers[0].address
 
-        return first
+        async def seen_by_the_scheduler(comm: Any, **request: Any) -> dict[str, Any]:
+            return {"status": "OK", "result": (found, "Worker-of-the-right-cluster")}
 
-    monkeypatch.setattr(module, "_DIRECT_PROBE", 0.5)
-    monkeypatch.setattr(module, "_a_running_worker", seen_by_the_scheduler)
-    connection = connect(address)
-    assert not connection.direct
-    assert connection.client.direct_to_workers is False
-    assert works(connection)
+        handlers = cluster.scheduler.handlers
+        really, handlers["run_function"] = handlers["run_function"], seen_by_the_scheduler
+        connection = connect(cluster.scheduler_address, probe_s=0.5)
+        handlers["run_function"] = really
+        assert not connection.direct
+        assert connection.client.direct_to_workers is False
+        assert works(connection)
 
 
 @pytest.mark.slow
@@ -289,10 +312,16 @@ def test_an_address_of_a_worker_is_not_a_scheduler_s(address: str) -> None:
         connect(worker)
 
 
-def test_a_scheduler_on_another_python_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PYTHON", "3.8")
-    with pytest.raises(PreflightError, match=f"the scheduler at {address} runs Python 3"):
-        connect(address)
+def test_a_scheduler_on_another_python_is_refused() -> None:
+    def versions(packages: Any = None) -> dict[str, Any]:
+        return {"host": {"python": "3.8.10.final.0"}}
+
+    with LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address=":0") as cluster:
+        cluster.scheduler.handlers["versions"] = versions
+        address = cluster.scheduler_address
+        message = f"the scheduler at {address} runs Python 3.8.10, this process {PYTHON}"
+        with pytest.raises(PreflightError, match=message):
+            connect(address)
 
 
 @pytest.mark.parametrize(
@@ -336,22 +365,18 @@ def test_the_embedded_cluster_outlives_ctrl_c_and_ends_with_the_connection() -> 
 
 
 def test_a_cluster_that_is_slow_to_end_is_logged_and_no_error(
-    caplog: pytest.LogCaptureFixture,
+    address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    connection = connect(n_workers=1)
-    cluster = connection._cluster
-    really = cluster.close
-
     def never_in_time(timeout: float) -> None:
-        # As Dask does where a nanny takes longer; a close that was cut off could not be repeated.
+        # As Dask does where a nanny takes longer.
         raise asyncio.TimeoutError(f"timed out after {timeout} s.")
 
-    cluster.close = never_in_time
-    try:
-        connection.close()
-        assert "did not end within 10 s" in caplog.text
-    finally:
-        really(timeout=60)
+    client = Client(address, set_as_default=False)
+    connection = Connection(client, direct=True, cluster=SimpleNamespace(close=never_in_time))
+    assert connection.embedded
+    connection.close()
+    assert "did not end within 10 s" in caplog.text
+    assert client.status == "closed"
 
 
 def test_a_script_without_a_main_guard_says_so(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from dasktune.cluster.connection.open_client import open_client
 from dasktune.cluster.connection.worker_security import security_of_worker
 from dasktune.errors import ClusterError, ConfigError, PreflightError, check
 
-__all__ = ["Connection", "check_address", "connect"]
+__all__ = ["PROBE_S", "Connection", "check_address", "connect"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 _FIRST_ANSWER: Final = 10.0
 
 #: Seconds within which a worker must answer to count as reachable.
-_DIRECT_PROBE: Final = 3.0
+PROBE_S: Final = 3.0
 
 #: Seconds in which a web server must answer, once no scheduler has.
 _HTTP_PROBE: Final = 2.0
@@ -119,15 +119,20 @@ class Connection:
         Whether this process reaches the workers; None if there was no worker to probe.
     cluster : distributed.LocalCluster, optional
         The cluster that was started for this connection, if any.
+    probe_s : float, default=3.0
+        Seconds within which a worker must answer to count as reachable.
     """
 
-    def __init__(self, client: Any, *, direct: bool | None, cluster: Any = None) -> None:
+    def __init__(
+        self, client: Any, *, direct: bool | None, cluster: Any = None, probe_s: float = PROBE_S
+    ) -> None:
         #: A synchronous client, which is not the default client.
         self.client = client
         #: The scheduler's address; copied, because a closed client no longer has it.
         self.address: str = client.scheduler.address
         self._cluster = cluster
         self._direct = direct
+        self._probe_s = probe_s
         client.direct_to_workers = self.direct
 
     @property
@@ -151,7 +156,7 @@ class Connection:
             The new value of :attr:`direct`.
         """
         if self._direct is None:
-            self._direct = await _reaches_a_worker(self.client)
+            self._direct = await _reaches_a_worker(self.client, self._probe_s)
             self.client.direct_to_workers = self.direct
         return self.direct
 
@@ -194,7 +199,13 @@ class Connection:
         self.close()
 
 
-def connect(client: Any = None, *, timeout_s: float = 300.0, n_workers: int | None = None) -> Connection:
+def connect(
+    client: Any = None,
+    *,
+    timeout_s: float = 300.0,
+    n_workers: int | None = None,
+    probe_s: float = PROBE_S,
+) -> Connection:
     """Open a client on the cluster that `client` names.
 
     Parameters
@@ -209,6 +220,9 @@ def connect(client: Any = None, *, timeout_s: float = 300.0, n_workers: int | No
         take 10 s at most, because a scheduler that runs answers at once.
     n_workers : int, optional
         Number of workers of a new ``LocalCluster``; by default one per CPU.
+    probe_s : float, default=3.0
+        Seconds within which a worker must answer this process to count as reachable. Calls to
+        workers out of reach go through the scheduler.
 
     Returns
     -------
@@ -227,10 +241,10 @@ def connect(client: Any = None, *, timeout_s: float = 300.0, n_workers: int | No
     check(timeout_s > 0, "timeout_s", "more than 0", timeout_s)
     target = _current() if client is None else _target(client)
     if target is not None:
-        return _open(target, timeout_s)
+        return _open(target, timeout_s, probe_s)
     cluster = _embedded_cluster(n_workers)
     try:
-        return _open(_of_cluster(cluster), timeout_s, cluster=cluster)
+        return _open(_of_cluster(cluster), timeout_s, probe_s, cluster=cluster)
     except BaseException:
         cluster.close(timeout=_CLOSE)
         raise
@@ -369,7 +383,7 @@ def _default_security(address: str) -> Any:
     return loaded if loaded is not None else Security()
 
 
-def _open(target: _Target, timeout_s: float, *, cluster: Any = None) -> Connection:
+def _open(target: _Target, timeout_s: float, probe_s: float, *, cluster: Any = None) -> Connection:
     first_answer = min(_FIRST_ANSWER, timeout_s)
     if target.cluster is None or _runs_in_this_thread(target.cluster.scheduler):
         # In another thread: the caller's thread may have a running event loop.
@@ -390,7 +404,7 @@ def _open(target: _Target, timeout_s: float, *, cluster: Any = None) -> Connecti
         client.rpc.timeout = first_answer
         # Each probe of a warm cluster takes some milliseconds, for which the first trials wait.
         direct = target.has_workers_here or client.sync(
-            _reaches_a_worker, client, callback_timeout=_FIRST_ANSWER
+            _reaches_a_worker, client, probe_s, callback_timeout=_FIRST_ANSWER
         )
     except BaseException as exc:
         if client is not None:
@@ -398,7 +412,7 @@ def _open(target: _Target, timeout_s: float, *, cluster: Any = None) -> Connecti
         if isinstance(exc, asyncio.TimeoutError | OSError):
             raise ClusterError(_unreachable(target.address, first_answer, exc)) from exc
         raise
-    return Connection(client, direct=direct, cluster=cluster)
+    return Connection(client, direct=direct, cluster=cluster, probe_s=probe_s)
 
 
 def _runs_in_this_thread(scheduler: Any) -> bool:
@@ -544,7 +558,7 @@ async def _mute(client: Any) -> None:
     await client.run(logging.disable, on_error="ignore")
 
 
-async def _reaches_a_worker(client: Any) -> bool | None:
+async def _reaches_a_worker(client: Any, probe_s: float) -> bool | None:
     """Return whether a worker answers with its own identity; None if there is no worker.
 
     Behind a port-forward another machine may answer at the address, so the identity is compared.
@@ -555,8 +569,8 @@ async def _reaches_a_worker(client: Any) -> bool | None:
     address, identity = found
     worker = None
     try:
-        worker = rpc(address, timeout=_DIRECT_PROBE, connection_args=client.connection_args)
-        answer = await asyncio.wait_for(worker.identity(), _DIRECT_PROBE)
+        worker = rpc(address, timeout=probe_s, connection_args=client.connection_args)
+        answer = await asyncio.wait_for(worker.identity(), probe_s)
         return bool(answer["id"] == identity)
     except Exception as exc:  # a middlebox that answers can make Dask raise any exception
         logger.info("calls go through the scheduler: %s did not answer (%r)", address, exc)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from distributed import Security
 
-from dasktune.cluster.connection import connect as connect_module
 from dasktune.cluster.connection.worker_security import security_of_worker
 
 
@@ -31,13 +29,3 @@ def test_a_client_on_a_worker_uses_the_worker_s_certificate() -> None:
 def test_a_certificate_for_clients_comes_first() -> None:
     one = worker(tls_client_cert="own", tls_client_key="own key")
     assert files_of_client(security_of_worker(one)) == ("ca", "own", "own key")
-
-
-def test_the_cluster_of_the_current_task_is_reached_with_the_worker_s_certificate(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(connect_module, "get_worker", worker)
-    target = connect_module._current()
-    assert target is not None
-    assert target.address == "tls://a:1"
-    assert files_of_client(target.security) == ("ca", "cert", "key")

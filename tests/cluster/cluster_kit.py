@@ -26,7 +26,9 @@ from free_port import free_port
 import dasktune as tune
 from dasktune.cluster.driver.dispatcher import DispatcherSettings
 from dasktune.cluster.driver.launch import Launch
-from dasktune.cluster.membership.worker_list import list_workers
+from dasktune.cluster.membership import worker_monitor
+from dasktune.cluster.membership.worker_list import list_workers, read_cluster
+from dasktune.placement import WorkerCapacity
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_writer import read_journal
 
@@ -65,6 +67,26 @@ def driver_settings(**changes: Any) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Launch, "dispatcher_settings", changed)
         yield
+
+
+@contextmanager
+def readings_of_workers(
+    change: Callable[[dict[str, WorkerCapacity]], dict[str, WorkerCapacity]] = dict,
+) -> Iterator[list[str]]:
+    """Yield a list that grows when a driver in this process begins to read the workers.
+
+    The drivers get what `change` makes of the workers.
+    """
+    begun: list[str] = []
+
+    async def read(client: Client, prefix: str, *arguments: Any) -> Any:
+        begun.append(prefix)
+        workers, share = await read_cluster(client, prefix, *arguments)
+        return change(workers), share
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker_monitor, "read_cluster", read)
+        yield begun
 
 
 #: Either kind of process; a fork is as good as a new process, but much quicker to start.

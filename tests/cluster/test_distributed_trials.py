@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from cluster_kit import (
     Fleet,
     assert_clean,
     assert_no_step_back,
+    driver_settings,
     fitting,
     journal,
     note,
@@ -39,7 +39,6 @@ from distributed import Client, LocalCluster, Security, WorkerPlugin
 
 import dasktune as tune
 from dasktune.cli.command_line import main
-from dasktune.cluster.driver.launch import Launch
 
 
 @pytest.fixture(scope="module")
@@ -1125,15 +1124,12 @@ def leave_on_notice(config: dict[str, Any]) -> None:
     ],
 )
 def test_a_notice_reaches_all_ranks_at_the_same_report(
-    cluster: LocalCluster, tmp_path: Path, noticed: str, leases: bool, monkeypatch: pytest.MonkeyPatch
+    cluster: LocalCluster, tmp_path: Path, noticed: str, leases: bool
 ) -> None:
-    if not leases:
-        # As in a Dask that lacks what leases need.
-        make = Launch.dispatcher_settings
-        monkeypatch.setattr(Launch, "dispatcher_settings", lambda one: replace(make(one), leases=False))
     # Each worker has two threads, so two ranks of two CPUs each are on two workers.
     one = tuner(cluster, tmp_path, tune.with_ranks(leave_on_notice, 2, {"cpu": 2}))
-    with fitting(one) as future:
+    # Without leases as in a Dask that lacks what they need.
+    with driver_settings(leases=leases), fitting(one) as future:
         until(lambda: len(journal(tmp_path, event="ResultReported")) >= 5)
         [started] = journal(tmp_path, event="TrialStarted")
         with Client(cluster, set_as_default=False) as client:

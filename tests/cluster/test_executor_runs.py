@@ -14,6 +14,7 @@ import pytest
 from cluster_kit import (
     SharedPair,
     assert_clean,
+    driver_settings,
     fitting,
     histories,
     journal,
@@ -27,7 +28,6 @@ from cluster_kit import (
 from distributed import Client, LocalCluster, Scheduler, SchedulerPlugin
 
 import dasktune as tune
-from dasktune.cluster.driver import prefetch
 from dasktune.schedulers.decision import Continue, Decision, Pause
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.testing.simulation import simulate
@@ -108,22 +108,22 @@ def test_no_trial_is_kept_from_running_by_a_long_one_that_it_was_to_follow(
 
 
 def test_a_trial_is_sent_to_its_worker_before_the_predicted_end_of_the_one_before(
-    pair: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pair: LocalCluster, tmp_path: Path
 ) -> None:
-    # Even on a machine where trials of one length take different times.
-    monkeypatch.setattr(prefetch, "_STEADY", inf)
-
     def trainable(config: dict[str, Any]) -> dict[str, int]:
         time.sleep(0.3)
         return {"step": 1}
 
-    results = tune.Tuner(
+    tuner = tune.Tuner(
         trainable,
         param_space=SPACE,
         tune_config=tune.TuneConfig(num_samples=20),
         run_config=run_config(tmp_path),
         client=pair,
-    ).fit()
+    )
+    # Even on a machine where trials of one length take different times.
+    with driver_settings(steady_s=inf):
+        results = tuner.fit()
     assert histories(results) == [[1]] * 20
     started = journal(tmp_path, event="TrialStarted")
     assert len(started) == 20

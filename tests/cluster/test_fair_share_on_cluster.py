@@ -30,6 +30,7 @@ from cluster_kit import (
     kill,
     note,
     notes,
+    readings_of_workers,
     run_config,
     statuses,
     until,
@@ -39,7 +40,6 @@ from distributed import Client, LocalCluster
 
 import dasktune as tune
 from dasktune.cli import main
-from dasktune.cluster.membership import worker_monitor
 from dasktune.cluster.membership.stale_plugins import remove_stale_plugins
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME
 from dasktune.cluster.sharing.share_reporter import ShareReporter
@@ -350,20 +350,13 @@ def sharing(dask_scheduler: Any, name: str = PLUGIN_NAME) -> dict[str, int]:
 
 
 def test_an_experiment_alone_causes_no_plan_and_no_call_but_its_readings(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: Client, tmp_path: Path
 ) -> None:
     client.sync(_register, client)
     until(lambda: client.run_on_scheduler(sharing)["experiments"] == 0)
     before = client.run_on_scheduler(sharing)
-    readings = []
-    read = worker_monitor.read_cluster
-
-    async def counted(*arguments: Any) -> Any:
-        readings.append(arguments)
-        return await read(*arguments)
-
-    monkeypatch.setattr(worker_monitor, "read_cluster", counted)
-    with fitting(endless(tmp_path, client.scheduler.address, "alone", seconds=0.01)):
+    alone = endless(tmp_path, client.scheduler.address, "alone", seconds=0.01)
+    with readings_of_workers() as readings, fitting(alone):
         until(lambda: begun(tmp_path)["alone"] >= 60)
         (tmp_path / "stop-alone").touch()
     after = client.run_on_scheduler(sharing)

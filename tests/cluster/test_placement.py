@@ -19,6 +19,7 @@ from cluster_kit import (
     journal,
     note,
     notes,
+    readings_of_workers,
     run_config,
     statuses,
     until,
@@ -27,7 +28,6 @@ from cluster_kit import (
 from distributed import Client, LocalCluster
 
 import dasktune as tune
-from dasktune.cluster.membership.worker_list import read_cluster
 from dasktune.placement import WorkerCapacity
 
 pytestmark = pytest.mark.cluster
@@ -160,14 +160,12 @@ def test_two_drivers_that_want_all_workers_take_turns(client: Client, tmp_path: 
 
 @pytest.mark.slow
 def test_a_bundle_that_is_not_granted_costs_the_others_nothing_and_the_trial_no_retry(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: Client, tmp_path: Path
 ) -> None:
-    async def blind(*arguments: Any) -> tuple[dict[str, WorkerCapacity], Any]:
-        """Read the workers without seeing what others use, as if they had just begun to."""
-        workers, share = await read_cluster(*arguments)
-        return {address: replace(worker, used={}) for address, worker in workers.items()}, share
+    def blind(workers: dict[str, WorkerCapacity]) -> dict[str, WorkerCapacity]:
+        """Return the workers without what others use, as if they had just begun to."""
+        return {address: replace(worker, used={}) for address, worker in workers.items()}
 
-    monkeypatch.setattr("dasktune.cluster.membership.worker_monitor.read_cluster", blind)
     first, last = sorted(client.run(os.getpid))
     foreign = client.submit(
         wait_for_file, tmp_path / "foreign", workers=[last], resources={"GPU": 2}, pure=False
@@ -176,7 +174,11 @@ def test_a_bundle_that_is_not_granted_costs_the_others_nothing_and_the_trial_no_
     request = tune.PlacementGroupFactory([{"GPU": 1}, {"GPU": 1}], "STRICT_SPREAD")
     tuner = tuner_of(gated, tmp_path, client, request)
     # A busy machine may take a second by itself, so that a start fails more often than it must.
-    with driver_settings(lease_timeout=1.0, max_failed_starts=1), fitting(tuner) as future:
+    with (
+        readings_of_workers(blind),
+        driver_settings(lease_timeout=1.0, max_failed_starts=1),
+        fitting(tuner) as future,
+    ):
         until(lambda: len(journal(tmp_path, event="StartFailed")) >= 3)
         until(lambda: used(client) == {first: {}, last: {"GPU": 2}})
         assert not notes(tmp_path)

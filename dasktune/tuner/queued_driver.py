@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -99,7 +100,15 @@ class DriverOrder:
     ttl_s: float = 30.0
 
 
-def drive(order: DriverOrder, closed: threading.Event) -> int:
+def drive(
+    order: DriverOrder,
+    closed: threading.Event,
+    *,
+    make_tuner: Callable[..., Tuner] = Tuner,
+    make_lock: Callable[..., LeaderLock] = LeaderLock,
+    make_queue: Callable[[Storage], ExperimentQueue] = ExperimentQueue,
+    most_failures: int = MOST_FAILURES,
+) -> int:
     """Run an experiment, and return the exit status: 0, or `GIVEN_BACK` if it stays in the queue.
 
     Parameters
@@ -108,8 +117,16 @@ def drive(order: DriverOrder, closed: threading.Event) -> int:
         The experiment.
     closed : threading.Event
         Set when the runner is gone.
+    make_tuner : callable, default=Tuner
+        Makes the tuner that runs the experiment, from the arguments of a :class:`Tuner`.
+    make_lock : callable, default=LeaderLock
+        Makes the lock of the experiment, from the arguments of a :class:`LeaderLock`.
+    make_queue : callable, default=ExperimentQueue
+        Returns the experiments in a queue's directory.
+    most_failures : int, default=MOST_FAILURES
+        As for `MOST_FAILURES`.
     """
-    queue, entry_id = ExperimentQueue(order.queue), order.entry_id
+    queue, entry_id = make_queue(order.queue), order.entry_id
     stops: list[Callable[[], None]] = []
 
     def lost() -> None:
@@ -118,10 +135,19 @@ def drive(order: DriverOrder, closed: threading.Event) -> int:
 
     # Without retries: a renewal that waits for the storage would notice a loss too late.
     place = queue.entry(entry_id).with_retry(0)
-    lock = LeaderLock(place, ttl_s=order.ttl_s, on_lost=lost)
+    lock = make_lock(place, ttl_s=order.ttl_s, on_lost=lost)
+    driver = _Driver(
+        order=order,
+        queue=queue,
+        lock=lock,
+        closed=closed,
+        stops=stops,
+        make_tuner=make_tuner,
+        most_failures=most_failures,
+    )
     try:
         with lock:
-            reason = _run_and_record(order, queue, lock, closed, stops)
+            reason = driver.run_and_record()
             if reason is None:
                 return 0
             if not lock.lost:
@@ -133,43 +159,6 @@ def drive(order: DriverOrder, closed: threading.Event) -> int:
         with suppress(Exception):
             queue.note(entry_id, _text_of(error))
     return GIVEN_BACK
-
-
-def _run_and_record(
-    order: DriverOrder,
-    queue: ExperimentQueue,
-    lock: LeaderLock,
-    closed: threading.Event,
-    stops: list[Callable[[], None]],
-) -> str | None:
-    """Run the experiment and record its end, or return why it stays in the queue."""
-    entry_id, results = order.entry_id, None
-    try:
-        results = count_results(queue.directory(entry_id), order.queue)
-        if not queue.begin(entry_id, lock.epoch, results):
-            return None
-        end = _run(order, queue, lock, closed, stops)
-    except BaseException as error:  # the user's code may raise any exception
-        kind, text = _kind_of(error, order.client), _text_of(error)
-        if kind is _Kind.ENDED and (closed.is_set() or _is_of_signal(error)):
-            return _ENDED
-        if kind is _Kind.AWAY:
-            return text
-        if lock.lost or not lock.confirm():
-            return "another driver has taken the experiment over"
-        if kind is not _Kind.OWN:
-            times = queue.add_failure(entry_id, lock.epoch, _class_names(error), results)
-            if times < MOST_FAILURES:
-                return text
-            text = f"{times} drivers have failed with this kind of error without a new result: {text}"
-        logger.exception("the queued experiment %s has failed", entry_id)
-        queue.end(entry_id, QueueState.FAILED, text)
-        return None
-    if end.interrupted:
-        return end.interrupted
-    outcome = QueueState.CANCELLED if end.is_cancelled else QueueState.FINISHED
-    queue.end(entry_id, outcome, "cancelled while it ran" if end.is_cancelled else "")
-    return None
 
 
 #: Why an experiment is in the queue again whose driver was ended in an orderly way.
@@ -240,91 +229,126 @@ class _RunEnd:
     is_cancelled: bool = False
 
 
-def _run(
-    order: DriverOrder,
-    queue: ExperimentQueue,
-    lock: LeaderLock,
-    closed: threading.Event,
-    stops: list[Callable[[], None]],
-) -> _RunEnd:
-    """Run the experiment to its end."""
-    parts = pickle.loads(queue.pickled(order.entry_id))
-    offer_envs(parts.pop("envs", {}))
-    given_tune_config = parts.pop("given_tune_config", None)
-    config = with_initial_checkpoint(parts["run_config"], parts.pop("beginning", None))
-    options = options_for(config.storage_url, order.queue)
-    config = replace(config, storage_options=options or None)
-    if config.queue_trials is None:
-        # The cluster of a queue may be too small now, and have room later.
-        config = replace(config, queue_trials=True)
-    config = _placed(queue, order.entry_id, config)
-    storage = _directory(config)
-    if can_resume(storage):
-        check_unexposed(storage, "the experiment")
-        check_trainable(storage, parts["trainable"])
-        session = restore_experiment(
-            storage,
-            tune_config=given_tune_config,
-            run_config=config,
-            param_space=parts["param_space"],
-            resume=ResumeConfig(),
-        )
-        # The user has asked to continue, unless this driver replaces one that has begun.
-        session.releases = session.end.position == queue.resumed_at(order.entry_id)
-        if session.experiment.finished and not session.releases:
-            # A driver outside of the queue may have replaced the experiment since it was placed.
-            check_queued_owner(storage, order.entry_id)
-            session.report_end(parts["trainable"])
-            raise_first_error(session.experiment)
-            return _RunEnd(is_cancelled=_was_cancelled(session.experiment))
-        tuner = Tuner(parts["trainable"], client=order.client, _session=session, _queue_entry=order.entry_id)
-    else:
-        config = replace(config, if_exists="error")
-        tuner = Tuner(**{**parts, "run_config": config}, client=order.client, _queue_entry=order.entry_id)
-    return _fit(tuner, queue, order.entry_id, lock, closed, stops)
+@dataclass(kw_only=True)
+class _Driver:
+    """One run of a driver, with the parameters of :func:`drive`."""
 
+    order: DriverOrder
+    queue: ExperimentQueue
+    #: The lock of the experiment, which is held while it runs.
+    lock: LeaderLock
+    closed: threading.Event
+    #: Called when the lock is lost.
+    stops: list[Callable[[], None]]
+    make_tuner: Callable[..., Tuner]
+    most_failures: int
 
-def _fit(
-    tuner: Tuner,
-    queue: ExperimentQueue,
-    entry_id: str,
-    lock: LeaderLock,
-    closed: threading.Event,
-    stops: list[Callable[[], None]],
-) -> _RunEnd:
-    ended = threading.Event()
+    def run_and_record(self) -> str | None:
+        """Run the experiment and record its end, or return why it stays in the queue."""
+        entry_id, queue, lock, results = self.order.entry_id, self.queue, self.lock, None
+        try:
+            results = count_results(queue.directory(entry_id), self.order.queue)
+            if not queue.begin(entry_id, lock.epoch, results):
+                return None
+            end = self._run()
+        except BaseException as error:  # the user's code may raise any exception
+            kind, text = _kind_of(error, self.order.client), _text_of(error)
+            if kind is _Kind.ENDED and (self.closed.is_set() or _is_of_signal(error)):
+                return _ENDED
+            if kind is _Kind.AWAY:
+                return text
+            if lock.lost or not lock.confirm():
+                return "another driver has taken the experiment over"
+            if kind is not _Kind.OWN:
+                times = queue.add_failure(entry_id, lock.epoch, _class_names(error), results)
+                if times < self.most_failures:
+                    return text
+                text = f"{times} drivers have failed with this kind of error without a new result: {text}"
+            logger.exception("the queued experiment %s has failed", entry_id)
+            queue.end(entry_id, QueueState.FAILED, text)
+            return None
+        if end.interrupted:
+            return end.interrupted
+        outcome = QueueState.CANCELLED if end.is_cancelled else QueueState.FINISHED
+        queue.end(entry_id, outcome, "cancelled while it ran" if end.is_cancelled else "")
+        return None
 
-    def interrupt(by: str = "") -> None:
-        with suppress(ControlError):
-            wait_for_runner(tuner, ended).interrupt(by=by)
+    def _run(self) -> _RunEnd:
+        """Run the experiment to its end."""
+        order, queue = self.order, self.queue
+        parts = pickle.loads(queue.pickled(order.entry_id))
+        offer_envs(parts.pop("envs", {}))
+        given_tune_config = parts.pop("given_tune_config", None)
+        config = with_initial_checkpoint(parts["run_config"], parts.pop("beginning", None))
+        options = options_for(config.storage_url, order.queue)
+        config = replace(config, storage_options=options or None)
+        if config.queue_trials is None:
+            # The cluster of a queue may be too small now, and have room later.
+            config = replace(config, queue_trials=True)
+        config = _placed(queue, order.entry_id, config)
+        storage = _directory(config)
+        make_tuner = partial(self.make_tuner, client=order.client, _queue_entry=order.entry_id)
+        if can_resume(storage):
+            check_unexposed(storage, "the experiment")
+            check_trainable(storage, parts["trainable"])
+            session = restore_experiment(
+                storage,
+                tune_config=given_tune_config,
+                run_config=config,
+                param_space=parts["param_space"],
+                resume=ResumeConfig(),
+            )
+            # The user has asked to continue, unless this driver replaces one that has begun.
+            session.releases = session.end.position == queue.resumed_at(order.entry_id)
+            if session.experiment.finished and not session.releases:
+                # A driver outside of the queue may have replaced the experiment since it was
+                # placed.
+                check_queued_owner(storage, order.entry_id)
+                session.report_end(parts["trainable"])
+                raise_first_error(session.experiment)
+                return _RunEnd(is_cancelled=_was_cancelled(session.experiment))
+            tuner = make_tuner(parts["trainable"], _session=session)
+        else:
+            config = replace(config, if_exists="error")
+            tuner = make_tuner(**{**parts, "run_config": config})
+        return self._fit(tuner)
 
-    def watch() -> None:
-        while not ended.wait(0 if closed.is_set() else _LOOK_SECONDS):
-            if closed.is_set():
-                interrupt(f"{this_user()} (queue)")
-                return
-            with suppress(Exception):  # the storage is away: look again
-                if queue.is_cancelled(entry_id):
-                    by = f"{name_as_given(queue.cancelled_by(entry_id))} (queue)"
-                    wait_for_runner(tuner, ended).stop_soon(_CANCELLED, by=by)
+    def _fit(self, tuner: Tuner) -> _RunEnd:
+        queue, entry_id, closed = self.queue, self.order.entry_id, self.closed
+        ended = threading.Event()
+
+        def interrupt(by: str = "") -> None:
+            with suppress(ControlError):
+                wait_for_runner(tuner, ended).interrupt(by=by)
+
+        def watch() -> None:
+            while not ended.wait(0 if closed.is_set() else _LOOK_SECONDS):
+                if closed.is_set():
+                    interrupt(f"{this_user()} (queue)")
                     return
+                with suppress(Exception):  # the storage is away: look again
+                    if queue.is_cancelled(entry_id):
+                        by = f"{name_as_given(queue.cancelled_by(entry_id))} (queue)"
+                        wait_for_runner(tuner, ended).stop_soon(_CANCELLED, by=by)
+                        return
 
-    stops.append(lambda: threading.Thread(target=interrupt, daemon=True).start())
-    # A loss before this line found no function to call, and one after it finds this one.
-    if lock.lost:
-        return _RunEnd(interrupted="another driver has taken the experiment over")
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        # Without the decorator that hides the causes of errors: they say whether an error may pass.
-        inspect.unwrap(type(tuner).fit)(tuner)
-    finally:
-        ended.set()
-        watcher.join()
-    runner = tuner.runner
-    if runner is not None and runner.interrupted:
-        return _RunEnd(interrupted=_ENDED)
-    return _RunEnd(is_cancelled=runner is not None and _was_cancelled(runner.experiment))
+        self.stops.append(lambda: threading.Thread(target=interrupt, daemon=True).start())
+        # A loss before this line found no function to call, and one after it finds this one.
+        if self.lock.lost:
+            return _RunEnd(interrupted="another driver has taken the experiment over")
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            # Without the decorator that hides the causes of errors: they say whether an error may
+            # pass.
+            inspect.unwrap(type(tuner).fit)(tuner)
+        finally:
+            ended.set()
+            watcher.join()
+        runner = tuner.runner
+        if runner is not None and runner.interrupted:
+            return _RunEnd(interrupted=_ENDED)
+        return _RunEnd(is_cancelled=runner is not None and _was_cancelled(runner.experiment))
 
 
 def _was_cancelled(experiment: ExperimentMachine) -> bool:

@@ -28,7 +28,7 @@ from dasktune.trial.trial import Trial
 from dasktune.tuner.result_grid import ResultGrid
 from dasktune.tuner.tuner import Tuner
 
-__all__ = ["SearchExperiment", "SearchOutcome", "run_experiment"]
+__all__ = ["InProcessTuner", "SearchExperiment", "SearchOutcome", "run_experiment"]
 
 logger = logging.getLogger("dasktune.sklearn")
 
@@ -154,7 +154,7 @@ def _with_storage(experiment: SearchExperiment) -> Iterator[SearchExperiment]:
 
 
 def _tuner(experiment: SearchExperiment, backend: Backend) -> Tuner:
-    kind = InProcessTuner if backend.in_process else SearchTuner
+    kind = InProcessSearchTuner if backend.in_process else SearchTuner
     tune_config = experiment.tune_config
     if tune_config.max_concurrent_trials is None and backend.max_concurrent is not None:
         tune_config = replace(tune_config, max_concurrent_trials=backend.max_concurrent)
@@ -205,20 +205,11 @@ class SearchTuner(Tuner):
         """Do nothing: `run_experiment` logs it, if the search is stored."""
 
 
-class InProcessTuner(SearchTuner):
+class InProcessTuner(Tuner):
     """A `Tuner` whose trials run in the calling thread, one after the other."""
 
     #: The exception of the last failed trial.
     raised: Exception | None = None
-
-    def _fit(self, interrupts: Any) -> ResultGrid:
-        try:
-            return super()._fit(interrupts)
-        except TrialError:
-            if self.raised is None:
-                raise
-            # Raise the exception with its traceback; a trial records only its text.
-            raise self.raised from None
 
     @contextmanager
     def _open_environment(
@@ -237,6 +228,19 @@ class InProcessTuner(SearchTuner):
 
     def _record_exception(self, error: Exception) -> None:
         self.raised = error
+
+
+class InProcessSearchTuner(SearchTuner, InProcessTuner):
+    """A `Tuner` of a search whose trials run in the calling thread."""
+
+    def _fit(self, interrupts: Any) -> ResultGrid:
+        try:
+            return super()._fit(interrupts)
+        except TrialError:
+            if self.raised is None:
+                raise
+            # Raise the exception with its traceback; a trial records only its text.
+            raise self.raised from None
 
 
 def _leaving_the_pool() -> Any:

@@ -8,12 +8,15 @@ import os
 import pickle
 import shutil
 import threading
+from collections.abc import Callable
+from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import fsspec
 import pytest
+from disk_store import DiskStore
 
 import dasktune as tune
 from dasktune.cluster.driver.executor import NoTrialStartsError
@@ -25,23 +28,11 @@ from dasktune.storage.journal.segments import segment_name
 from dasktune.storage.leader.leader_lease import lease_name
 from dasktune.storage.leader.leader_lock import LeaderLock
 from dasktune.storage.queue.experiment_queue import ExperimentQueue
-from dasktune.tuner import experiment_directory, queued_driver
+from dasktune.storage.queue.queue_state import QueueState
+from dasktune.tuner import experiment_directory
 from dasktune.tuner.queued_driver import GIVEN_BACK, DriverOrder, count_results, drive
-
-
-class TunerInProcess(tune.Tuner):
-    """Runs the trials in the calling thread, one after the other."""
-
-    _open_environment = InProcessTuner._open_environment
-
-    def _record_exception(self, error: Exception) -> None:
-        pass  # the trial has its text
-
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let drivers run the trials in this process, without a cluster."""
-    monkeypatch.setattr("dasktune.tuner.queued_driver.Tuner", TunerInProcess)
+from dasktune.tuner.restore import RestoredExperiment
+from dasktune.tuner.short_tracebacks import short_tracebacks
 
 
 @pytest.fixture
@@ -64,8 +55,29 @@ def submit(
     )
 
 
-def run_driver(queue: ExperimentQueue, experiment: tune.QueuedExperiment, client: Any = None) -> int:
-    return drive(DriverOrder(queue.storage, experiment.entry_id, client), threading.Event())
+def run_driver(
+    queue: ExperimentQueue, experiment: tune.QueuedExperiment, client: Any = None, **options: Any
+) -> int:
+    """Run a driver that runs the trials in this process, without a cluster."""
+    order = DriverOrder(queue.storage, experiment.entry_id, client)
+    return drive(order, threading.Event(), **{"make_tuner": InProcessTuner, **options})
+
+
+def tuner_that_ends_with(make: Callable[[], BaseException]) -> type[InProcessTuner]:
+    """Return a tuner that runs nothing, and raises an exception."""
+
+    class Ends(InProcessTuner):
+        @short_tracebacks  # as `Tuner.fit`
+        def fit(self) -> Any:
+            raise make()
+
+    return Ends
+
+
+def caused(error: BaseException, cause: BaseException | None) -> BaseException:
+    """Return an error, with its cause."""
+    error.__cause__ = cause
+    return error
 
 
 def histories(experiment: tune.QueuedExperiment) -> list[list[int]]:
@@ -128,10 +140,10 @@ class Steps(tune.Trainable):
         return {"done": True}
 
 
-def test_a_missing_scheduler_file_leaves_the_experiment_in_the_queue(queue, tmp_path, monkeypatch):
-    monkeypatch.setattr("dasktune.tuner.queued_driver.Tuner", tune.Tuner)
+def test_a_missing_scheduler_file_leaves_the_experiment_in_the_queue(queue, tmp_path):
     experiment = submit(queue, Steps)
-    assert run_driver(queue, experiment, f"{tmp_path}/./scheduler.json") == GIVEN_BACK
+    missing = f"{tmp_path}/./scheduler.json"
+    assert run_driver(queue, experiment, missing, make_tuner=tune.Tuner) == GIVEN_BACK
     assert experiment.state == "queued"
     assert "scheduler.json" in experiment.reason
 
@@ -145,16 +157,10 @@ def test_a_missing_scheduler_file_leaves_the_experiment_in_the_queue(queue, tmp_
     ],
 )
 @pytest.mark.parametrize("kind", [PreflightError, StorageError])
-def test_an_error_of_the_storage_that_may_pass_is_not_the_experiments_own(
-    queue, monkeypatch, kind, cause, state
-):
-    def fail(storage: Storage) -> None:
-        raise kind("the results cannot be stored") from cause
-
+def test_an_error_of_the_storage_that_may_pass_is_not_the_experiments_own(queue, kind, cause, state):
     experiment = submit(queue, Steps)
-    with monkeypatch.context() as patch:
-        patch.setattr("dasktune.cluster.checks.preflight.check_storage", fail)
-        assert run_driver(queue, experiment) == (GIVEN_BACK if state == "queued" else 0)
+    failing = tuner_that_ends_with(lambda: caused(kind("the results cannot be stored"), cause))
+    assert run_driver(queue, experiment, make_tuner=failing) == (GIVEN_BACK if state == "queued" else 0)
     assert experiment.state == state
     assert "cannot be stored" in experiment.reason
     assert run_driver(queue, experiment) == 0
@@ -165,27 +171,23 @@ class UnknownStoreError(Exception):
     """An exception of a store's client of which dasktune knows nothing."""
 
 
-def fail_preflight(patch: pytest.MonkeyPatch, make: Any) -> None:
-    def fail(storage: Storage) -> None:
-        raise PreflightError("the results cannot be stored") from make()
-
-    patch.setattr("dasktune.cluster.checks.preflight.check_storage", fail)
+def tuner_without_storage(make: Callable[[], BaseException]) -> type[InProcessTuner]:
+    """Return a tuner whose storage cannot be used, because of an exception."""
+    return tuner_that_ends_with(lambda: caused(PreflightError("the results cannot be stored"), make()))
 
 
-def test_an_experiment_fails_after_many_failures_of_an_unknown_kind(queue, monkeypatch):
+def test_an_experiment_fails_after_many_failures_of_an_unknown_kind(queue):
     experiment = submit(queue, Steps)
     numbers = iter(range(100))
     # The text differs each time, as those with the number of a request do.
-    fail_preflight(monkeypatch, lambda: UnknownStoreError(f"request {next(numbers)}"))
-    monkeypatch.setattr("dasktune.tuner.queued_driver.MOST_FAILURES", 3)
+    unknown = tuner_without_storage(lambda: UnknownStoreError(f"request {next(numbers)}"))
+    busy = tuner_without_storage(lambda: OSError(errno.EIO, "503 Slow Down"))
     for _ in range(2):
-        assert run_driver(queue, experiment) == GIVEN_BACK
+        assert run_driver(queue, experiment, make_tuner=unknown, most_failures=3) == GIVEN_BACK
         assert experiment.state == "queued"
         # Another error in between changes nothing.
-        with monkeypatch.context() as patch:
-            fail_preflight(patch, lambda: OSError(errno.EIO, "503 Slow Down"))
-            assert run_driver(queue, experiment) == GIVEN_BACK
-    assert run_driver(queue, experiment) == 0
+        assert run_driver(queue, experiment, make_tuner=busy, most_failures=3) == GIVEN_BACK
+    assert run_driver(queue, experiment, make_tuner=unknown, most_failures=3) == 0
     assert experiment.state == "failed"
     assert "3 drivers have failed with this kind of error without a new result" in experiment.reason
     assert "cannot be stored" in experiment.reason
@@ -209,118 +211,121 @@ OUTAGES = {
 
 
 @pytest.mark.parametrize("make", OUTAGES.values(), ids=OUTAGES)
-def test_a_storage_that_is_away_for_long_is_waited_for(queue, monkeypatch, make):
+def test_a_storage_that_is_away_for_long_is_waited_for(queue, make):
     experiment = submit(queue, Steps)
-    monkeypatch.setattr("dasktune.tuner.queued_driver.MOST_FAILURES", 2)
-    with monkeypatch.context() as patch:
-        fail_preflight(patch, make)
-        for _ in range(5):
-            assert run_driver(queue, experiment) == GIVEN_BACK
+    away = tuner_without_storage(make)
+    for _ in range(5):
+        assert run_driver(queue, experiment, make_tuner=away, most_failures=2) == GIVEN_BACK
     assert experiment.state == "queued"
-    assert run_driver(queue, experiment) == 0
+    assert run_driver(queue, experiment, most_failures=2) == 0
     assert experiment.state == "finished"
 
 
 @pytest.mark.parametrize(("error", "state"), [(ClusterLost, "queued"), (NoTrialStartsError, "failed")])
-def test_a_cluster_that_is_away_is_waited_for_and_one_that_starts_no_trial_is_not(
-    queue, monkeypatch, error, state
-):
-    class Failing(TunerInProcess):
-        def _fit(self, signals: Any) -> Any:
-            raise error("of the cluster")
-
-    monkeypatch.setattr("dasktune.tuner.queued_driver.Tuner", Failing)
-    monkeypatch.setattr("dasktune.tuner.queued_driver.MOST_FAILURES", 2)
+def test_a_cluster_that_is_away_is_waited_for_and_one_that_starts_no_trial_is_not(queue, error, state):
+    failing = tuner_that_ends_with(lambda: error("of the cluster"))
     experiment = submit(queue, Steps)
     for _ in range(2):
-        run_driver(queue, experiment)
+        run_driver(queue, experiment, make_tuner=failing, most_failures=2)
     assert experiment.state == state
     assert "of the cluster" in experiment.reason
 
 
-def test_code_of_the_user_that_ends_its_driver_again_and_again_fails(queue, tmp_path, monkeypatch):
-    monkeypatch.setattr("dasktune.tuner.queued_driver.MOST_FAILURES", 3)
+def test_code_of_the_user_that_ends_its_driver_again_and_again_fails(queue, tmp_path):
     gate = tmp_path / "gate"
     gate.touch()
     experiment = submit(queue, Interrupted, space={"gate": str(gate)})
     closed = threading.Event()
     closed.set()
     for _ in range(5):  # the runner has ended these drivers
-        assert drive(DriverOrder(queue.storage, experiment.entry_id, None), closed) == GIVEN_BACK
-    assert [run_driver(queue, experiment) for _ in range(3)] == [GIVEN_BACK, GIVEN_BACK, 0]
+        order = DriverOrder(queue.storage, experiment.entry_id, None)
+        assert drive(order, closed, make_tuner=InProcessTuner, most_failures=3) == GIVEN_BACK
+    ends = [run_driver(queue, experiment, most_failures=3) for _ in range(3)]
+    assert ends == [GIVEN_BACK, GIVEN_BACK, 0]
     assert experiment.state == "failed"
     assert "KeyboardInterrupt" in experiment.reason
 
 
 @pytest.mark.parametrize(("code", "state"), [(143, "queued"), (1, "failed"), ("why", "failed")])
-def test_only_signals_may_end_the_drivers_of_an_experiment_again_and_again(queue, monkeypatch, code, state):
-    class Ended(TunerInProcess):
-        def _fit(self, signals: Any) -> Any:
-            raise SystemExit(code)
-
-    monkeypatch.setattr("dasktune.tuner.queued_driver.Tuner", Ended)
-    monkeypatch.setattr("dasktune.tuner.queued_driver.MOST_FAILURES", 2)
+def test_only_signals_may_end_the_drivers_of_an_experiment_again_and_again(queue, code, state):
+    ended = tuner_that_ends_with(lambda: SystemExit(code))
     experiment = submit(queue, Steps)
     for _ in range(2):
-        run_driver(queue, experiment)
+        run_driver(queue, experiment, make_tuner=ended, most_failures=2)
     assert experiment.state == state
 
 
-def test_an_experiment_whose_files_cannot_be_read_for_a_moment_says_so(queue, monkeypatch):
+def queue_that_cannot_begin(error: BaseException) -> type[ExperimentQueue]:
+    """Return a queue in which no driver can begin, because of an exception."""
+
+    class CannotBegin(ExperimentQueue):
+        def begin(self, entry_id: str, epoch: int, results: int | None) -> bool:
+            raise error
+
+    return CannotBegin
+
+
+def test_an_experiment_whose_files_cannot_be_read_for_a_moment_says_so(queue):
     experiment = submit(queue, Steps)
-    with monkeypatch.context() as patch:
-
-        def fail(*_: Any) -> None:
-            raise StorageError("cannot read the queue") from OSError(errno.EIO, "busy")
-
-        patch.setattr(ExperimentQueue, "begin", fail)
-        assert run_driver(queue, experiment) == GIVEN_BACK
+    busy = queue_that_cannot_begin(caused(StorageError("cannot read the queue"), OSError(errno.EIO, "busy")))
+    assert run_driver(queue, experiment, make_queue=busy) == GIVEN_BACK
     assert experiment.state == "queued"
     assert "cannot read the queue" in experiment.reason
     assert run_driver(queue, experiment) == 0
 
 
-def test_a_bug_of_the_queue_itself_ends_the_experiment_with_its_cause(queue, monkeypatch):
-    def fail(*_: Any) -> None:
-        raise RuntimeError("a bug")
+def test_a_bug_of_the_queue_itself_ends_the_experiment_with_its_cause(queue):
+    experiment = submit(queue, Steps)
+    buggy = queue_that_cannot_begin(RuntimeError("a bug"))
+    assert run_driver(queue, experiment, make_queue=buggy) == 0
+    assert (experiment.state, experiment.reason) == ("failed", "RuntimeError: a bug")
+
+
+def test_a_driver_that_cannot_take_the_lead_says_why(queue):
+    class Refused(LeaderLock):
+        def acquire(self) -> None:
+            raise StorageError("cannot take the lead")
 
     experiment = submit(queue, Steps)
-    monkeypatch.setattr(ExperimentQueue, "begin", fail)
+    assert run_driver(queue, experiment, make_lock=Refused) == GIVEN_BACK
+    assert (experiment.state, experiment.reason) == ("queued", "StorageError: cannot take the lead")
+
+
+def fail_to_unpickle(text: str) -> None:
+    raise RuntimeError(text)
+
+
+class Broken:
+    """Cannot be unpickled."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __reduce__(self) -> Any:
+        return fail_to_unpickle, (self.text,)
+
+
+def test_an_error_of_the_users_own_objects_is_the_experiments_own(queue):
+    experiment = submit(queue, Steps, space={"x": Broken("a bug")})
     assert run_driver(queue, experiment) == 0
     assert (experiment.state, experiment.reason) == ("failed", "RuntimeError: a bug")
 
 
-def test_a_driver_that_cannot_take_the_lead_says_why(queue, monkeypatch):
-    def fail(lock: LeaderLock) -> None:
-        raise StorageError("cannot take the lead")
-
-    experiment = submit(queue, Steps)
-    monkeypatch.setattr(LeaderLock, "acquire", fail)
-    assert run_driver(queue, experiment) == GIVEN_BACK
-    assert (experiment.state, experiment.reason) == ("queued", "StorageError: cannot take the lead")
-
-
-def test_a_reason_has_no_password(queue, monkeypatch):
-    experiment = submit(queue, Steps)
-    fail_preflight(monkeypatch, lambda: PermissionError())
-    monkeypatch.setattr(
-        "dasktune.tuner.queued_driver.pickle.loads", lambda _: pytest.fail("ftp://me:hunter2@host/x")
-    )
-    run_driver(queue, experiment)
-    assert experiment.state == "failed"
-    assert "ftp://***@host/x" in experiment.reason
-
-
-def test_an_experiment_that_ended_before_its_cancelling_was_seen_has_finished(queue, monkeypatch):
-    experiment = submit(queue, Steps)
-    asked = []
-
-    def after_the_run(queue: ExperimentQueue, entry_id: str) -> bool:
-        asked.append(entry_id)
-        return len(asked) > 1
-
-    monkeypatch.setattr(ExperimentQueue, "is_cancelled", after_the_run)
+def test_a_reason_has_no_password(queue):
+    experiment = submit(queue, Steps, space={"x": Broken("ftp://me:hunter2@host/x")})
     assert run_driver(queue, experiment) == 0
+    assert (experiment.state, experiment.reason) == ("failed", "RuntimeError: ftp://***@host/x")
+
+
+def test_an_experiment_that_ended_before_its_cancelling_was_seen_has_finished(queue):
+    class CancelledAtItsEnd(InProcessTuner):
+        def fit(self) -> Any:
+            results = super().fit()
+            experiment.cancel()
+            return results
+
+    experiment = submit(queue, Steps)
+    assert run_driver(queue, experiment, make_tuner=CancelledAtItsEnd) == 0
     assert experiment.state == "finished"
 
 
@@ -338,51 +343,34 @@ def test_errors_of_trials_are_not_taken_for_errors_of_the_storage(queue):
     assert "service of the user" in experiment.reason
 
 
+class Unending(ExperimentQueue):
+    """A queue that no driver can tell how an experiment has ended: it dies before."""
+
+    def end(self, entry_id: str, outcome: QueueState, reason: str = "") -> bool:
+        raise StorageError("the queue is away")
+
+
 @pytest.mark.parametrize("kind", [ConnectionResetError, KeyboardInterrupt, SystemExit])
 def test_an_error_that_a_dead_driver_has_not_raised_ends_the_experiment(queue, monkeypatch, kind):
     experiment = submit(queue, Unreachable, failure_config=tune.FailureConfig(fail_fast="raise"))
-
-    def die(queue: ExperimentQueue, *args: object) -> None:
-        raise StorageError("the queue is away")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ExperimentQueue, "end", die)
-        assert run_driver(queue, experiment) == GIVEN_BACK
+    assert run_driver(queue, experiment, make_queue=Unending) == GIVEN_BACK
     assert experiment.state == "queued"
+    # Trials in this process record no pickled exceptions.
     monkeypatch.setattr("dasktune.tuner.raise_trial_error._unpickled", lambda blob: kind("of the trial"))
     assert run_driver(queue, experiment) == 0
     assert experiment.state == "failed"
     assert experiment.reason == f"{kind.__name__}: of the trial"
 
 
-def fail_to_unpickle() -> None:
-    raise RuntimeError("a bug")
-
-
-class Broken:
-    """Cannot be unpickled."""
-
-    def __reduce__(self) -> Any:
-        return fail_to_unpickle, ()
-
-
-def test_an_error_of_the_users_own_objects_is_the_experiments_own(queue):
-    experiment = submit(queue, Steps, space={"x": Broken()})
-    assert run_driver(queue, experiment) == 0
-    assert (experiment.state, experiment.reason) == ("failed", "RuntimeError: a bug")
-
-
 @pytest.mark.parametrize(("given", "used"), [(None, True), (True, True), (False, False)])
-def test_trials_wait_for_a_cluster_without_room_unless_the_user_forbids_it(queue, monkeypatch, given, used):
+def test_trials_wait_for_a_cluster_without_room_unless_the_user_forbids_it(queue, given, used):
     found = []
 
-    class Watched(TunerInProcess):
-        def _fit(self, signals: Any) -> Any:
-            found.append(self._run_config.queue_trials)
-            return super()._fit(signals)
+    def make_tuner(*parts: Any, run_config: tune.RunConfig, **options: Any) -> InProcessTuner:
+        found.append(run_config.queue_trials)
+        return InProcessTuner(*parts, run_config=run_config, **options)
 
-    monkeypatch.setattr("dasktune.tuner.queued_driver.Tuner", Watched)
-    run_driver(queue, submit(queue, Steps, queue_trials=given))
+    run_driver(queue, submit(queue, Steps, queue_trials=given), make_tuner=make_tuner)
     assert found == [used]
 
 
@@ -397,11 +385,11 @@ def test_an_experiment_whose_queue_becomes_exposed_waits(queue):
     assert experiment.state == "finished"
 
 
-def fit(queue: ExperimentQueue, trainable: Any = Steps, **options: Any) -> Path:
+def fit(queue: ExperimentQueue, *, make_tuner: Any = InProcessTuner, **options: Any) -> Path:
     """Run an experiment that is in no queue, and return its directory."""
     place = Path(queue.storage.path()).parent / "results"
     config = tune.RunConfig(name="run", storage_path=place, verbose=0, **options)
-    return Path(TunerInProcess(trainable, run_config=config).fit().experiment_path)
+    return Path(make_tuner(Steps, run_config=config).fit().experiment_path)
 
 
 def test_a_submitted_experiment_resumes_an_older_one_whose_seed_was_drawn(queue):
@@ -419,7 +407,7 @@ def test_a_queued_experiment_learns_from_what_was_there_when_it_was_submitted(qu
     config = {"metric": "loss", "mode": "min", "num_samples": 12, "seed": 1}
     space = {"x": tune.uniform(0, 1), "gate": str(tmp_path / "gate")}
     place = tune.RunConfig(storage_path=tmp_path / "past", name="past", verbose=0)
-    TunerInProcess(
+    InProcessTuner(
         InterruptedAtOnce, param_space=space, tune_config=tune.TuneConfig(**config), run_config=place
     ).fit()
     learning = tune.TuneConfig(**config, learn_from=tmp_path / "past")
@@ -449,28 +437,26 @@ def test_an_experiment_that_is_to_be_resumed_is_queued_without_the_passwords_of_
     ] * 2
 
 
-def test_only_the_driver_that_resumes_for_the_user_releases_paused_trials(queue, tmp_path, monkeypatch):
+def test_only_the_driver_that_resumes_for_the_user_releases_paused_trials(queue, tmp_path):
     fit(queue)
     found = []
 
-    class Watched(TunerInProcess):
-        def _fit(self, signals: Any) -> Any:
-            found.append(self._session is not None and self._session.releases)
-            return super()._fit(signals)
+    def make_tuner(*parts: Any, _session: RestoredExperiment | None = None, **options: Any) -> InProcessTuner:
+        found.append(_session is not None and _session.releases)
+        return InProcessTuner(*parts, _session=_session, **options)
 
-    monkeypatch.setattr("dasktune.tuner.queued_driver.Tuner", Watched)
     gate = tmp_path / "gate"
     gate.touch()
     new = submit(queue, Interrupted, space={"gate": str(gate)})
     for _ in range(2):
-        run_driver(queue, new)
+        run_driver(queue, new, make_tuner=make_tuner)
     assert found == [False, False]
     # It takes the experiment over.
     samples = tune.TuneConfig(num_samples=2)
     options: Any = {"name": "run_2", "if_exists": "resume", "tune_config": samples}
     resumed = submit(queue, Interrupted, space={"gate": str(gate)}, **options)
     for _ in range(2):
-        assert run_driver(queue, resumed) == GIVEN_BACK
+        assert run_driver(queue, resumed, make_tuner=make_tuner) == GIVEN_BACK
     assert found == [False, False, True, False]
 
 
@@ -527,22 +513,19 @@ def test_a_plain_tuner_does_not_take_a_directory_that_an_entry_has_reserved(queu
 
 
 @pytest.mark.parametrize("if_exists", ["error", "resume"])
-def test_an_entry_does_not_take_the_experiment_of_a_driver_that_begins_meanwhile(
-    queue, monkeypatch, if_exists
-):
+def test_an_entry_does_not_take_the_experiment_of_a_driver_that_begins_meanwhile(queue, if_exists):
+    class Connecting(InProcessTuner):
+        @contextmanager
+        def _open_environment(self, *args: Any) -> Any:
+            # A plain tuner has the lock of its directory, and connects to its cluster.
+            assert run_driver(queue, experiment) == GIVEN_BACK
+            states.append((experiment.state, experiment.path))
+            with super()._open_environment(*args) as environment:
+                yield environment
+
     experiment = submit(queue, Steps, if_exists=if_exists)
-    opened = TunerInProcess._open_environment
-    states = []
-
-    def open_later(tuner: Any, *args: Any) -> Any:
-        # A plain tuner has the lock of its directory, and connects to its cluster.
-        assert run_driver(queue, experiment) == GIVEN_BACK
-        states.append((experiment.state, experiment.path))
-        return opened(tuner, *args)
-
-    monkeypatch.setattr(TunerInProcess, "_open_environment", open_later)
-    place = fit(queue, if_exists=if_exists)
-    monkeypatch.setattr(TunerInProcess, "_open_environment", opened)
+    states: list[tuple[str, str | None]] = []
+    place = fit(queue, make_tuner=Connecting, if_exists=if_exists)
     assert states == [("queued", None)]
     assert not (place / "queued.txt").exists()
     assert run_driver(queue, experiment) == 0
@@ -596,69 +579,62 @@ def test_a_plain_tuner_that_replaces_an_experiment_ends_its_reservation(queue, t
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_a_driver_resumes_no_experiment_that_was_replaced_while_it_was_read(
-    queue, tmp_path, monkeypatch, finished
-):
+def test_a_driver_resumes_no_experiment_that_was_replaced_while_it_was_read(queue, tmp_path, finished):
+    class Ended(ExperimentQueue):
+        def end(self, entry_id: str, outcome: QueueState, reason: str = "") -> bool:
+            return True  # the driver dies before it has written it
+
+    class Replaced(ExperimentQueue):
+        def resumed_at(self, entry_id: str) -> int:
+            # The driver has read the experiment, and looks why.
+            Storage(self.directory(entry_id)).remove("queued.txt")
+            return super().resumed_at(entry_id)
+
     gate = tmp_path / "gate"
     gate.touch()
     experiment = submit(queue, Interrupted, space={"gate": str(gate)})
     assert run_driver(queue, experiment) == GIVEN_BACK
     if finished:
         gate.unlink()
-        with monkeypatch.context() as patch:
-            patch.setattr(ExperimentQueue, "end", lambda *_: True)
-            assert run_driver(queue, experiment) == 0
-    restore = queued_driver.restore_experiment
-
-    def replace_before(storage: Storage, **options: Any) -> Any:
-        session = restore(storage, **options)
-        storage.remove("queued.txt")
-        return session
-
-    monkeypatch.setattr("dasktune.tuner.queued_driver.restore_experiment", replace_before)
-    assert run_driver(queue, experiment) == 0
+        assert run_driver(queue, experiment, make_queue=Ended) == 0
+    assert run_driver(queue, experiment, make_queue=Replaced) == 0
     assert experiment.state == "failed"
     assert "belongs to no entry of a queue" in experiment.reason
 
 
-def test_a_driver_begins_no_experiment_where_its_reservation_was_ended(queue, monkeypatch):
+def test_a_driver_begins_no_experiment_where_its_reservation_was_ended(queue):
+    class Replaced(ExperimentQueue):
+        def set_directory(self, entry_id: str, directory: str, resumed_at: int = -1) -> None:
+            super().set_directory(entry_id, directory, resumed_at)
+            Storage(directory).remove("queued.txt")
+
     experiment = submit(queue, Steps)
-    set_directory = ExperimentQueue.set_directory
-
-    def replace_before(queue: ExperimentQueue, entry_id: str, directory: str, resumed_at: int = -1) -> None:
-        set_directory(queue, entry_id, directory, resumed_at)
-        Storage(directory).remove("queued.txt")
-
-    monkeypatch.setattr(ExperimentQueue, "set_directory", replace_before)
-    assert run_driver(queue, experiment) == 0
+    assert run_driver(queue, experiment, make_queue=Replaced) == 0
     assert experiment.state == "failed"
     assert "belongs to no entry of a queue" in experiment.reason
 
 
-def test_a_driver_that_was_frozen_while_another_one_chose_the_directory_runs_nothing(queue, monkeypatch):
+def test_a_driver_that_was_frozen_while_another_one_chose_the_directory_runs_nothing(queue):
+    class Frozen(ExperimentQueue):
+        def set_directory(self, entry_id: str, directory: str, resumed_at: int = -1) -> None:
+            super().set_directory(entry_id, f"{directory}_2", resumed_at)
+            super().set_directory(entry_id, directory, resumed_at)
+
     experiment = submit(queue, Steps)
-    set_directory = ExperimentQueue.set_directory
-
-    def lose(queue: ExperimentQueue, entry_id: str, directory: str, resumed_at: int = -1) -> None:
-        set_directory(queue, entry_id, f"{directory}_2", resumed_at)
-        set_directory(queue, entry_id, directory, resumed_at)
-
-    monkeypatch.setattr(ExperimentQueue, "set_directory", lose)
-    assert run_driver(queue, experiment) == GIVEN_BACK
+    assert run_driver(queue, experiment, make_queue=Frozen) == GIVEN_BACK
     assert experiment.state == "queued"
     place = Path(queue.storage.path()).parent / "results" / "run"
     assert [one.name for one in place.iterdir()] == ["queued.txt"]
 
 
-def test_a_driver_that_has_lost_the_lead_before_its_trials_start_runs_none(queue, monkeypatch):
+def test_a_driver_that_has_lost_the_lead_before_its_trials_start_runs_none(queue):
     locks = []
 
-    class Lock(LeaderLock):
-        def acquire(self) -> None:
-            super().acquire()
-            locks.append(self)
+    def make_lock(place: Storage, **options: Any) -> LeaderLock:
+        locks.append(LeaderLock(place, **options))
+        return locks[-1]
 
-    class Frozen(TunerInProcess):
+    class Frozen(InProcessTuner):
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
             [lock] = locks
@@ -666,13 +642,11 @@ def test_a_driver_that_has_lost_the_lead_before_its_trials_start_runs_none(queue
             lock.storage.write_bytes(lease_name(lock.epoch + 1), json.dumps(successor).encode())
             assert not lock.renew()
 
-        def _fit(self, signals: Any) -> Any:
+        def fit(self) -> Any:
             raise AssertionError("it has lost the lead")
 
-    monkeypatch.setattr("dasktune.tuner.queued_driver.LeaderLock", Lock)
-    monkeypatch.setattr("dasktune.tuner.queued_driver.Tuner", Frozen)
     experiment = submit(queue, Steps)
-    assert run_driver(queue, experiment) == GIVEN_BACK
+    assert run_driver(queue, experiment, make_lock=make_lock, make_tuner=Frozen) == GIVEN_BACK
     queue.storage.remove(f"{experiment.entry_id}/{lease_name(2)}")
     assert (experiment.state, experiment.reason) == ("queued", "")
 
@@ -723,9 +697,41 @@ def test_results_in_the_memory_of_a_driver_are_refused(queue):
         submit(queue, lambda config: None, storage_path="memory://results")
 
 
-def test_a_submission_reads_no_other_experiment(queue, monkeypatch):
-    def refuse(*_: Any) -> None:
-        raise AssertionError("it reads the queue")
+class WatchedStore(DiskStore):
+    """A store that knows which paths were looked at."""
 
-    monkeypatch.setattr(ExperimentQueue, "status", refuse)
-    assert submit(queue, lambda config: None).name == "run"
+    protocol = "watched"
+    seen: ClassVar[list[str]] = []
+
+    def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        self.seen.append(path)
+        return super().open(path, mode, **options)
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        self.seen.append(path)
+        super().pipe_file(path, value, mode, **options)
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        self.seen.append(path)
+        return super().info(path, **options)
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
+        self.seen.append(path)
+        return super().ls(path, detail, **options)
+
+
+def test_a_submission_reads_no_other_experiment(tmp_path):
+    fsspec.register_implementation("watched", WatchedStore, clobber=True)
+    config = tune.RunConfig(name="run", storage_path=tmp_path / "results")
+
+    def submit_one() -> tune.QueuedExperiment:
+        tuner = tune.Tuner(lambda config: None, run_config=config)
+        return tuner.submit(queue=f"watched://{tmp_path}/queue")
+
+    first = submit_one()
+    assert any(first.entry_id in path for path in WatchedStore.seen)
+    WatchedStore.seen.clear()
+    second = submit_one()
+    assert second.name == "run"
+    assert any(second.entry_id in path for path in WatchedStore.seen)
+    assert [path for path in WatchedStore.seen if first.entry_id in path] == []

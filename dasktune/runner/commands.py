@@ -18,6 +18,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -219,6 +220,8 @@ class Commands:
     ----------
     wake : callable
         Wakes the runner's loop.
+    make_lock : callable, default=threading.Lock
+        Makes the lock of the waiting commands.
 
     Attributes
     ----------
@@ -226,9 +229,11 @@ class Commands:
         ``config_rule(config)`` raises `ConfigError` for an invalid configuration.
     """
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, wake: Callable[[], None], *, make_lock: Callable[[], AbstractContextManager[Any]] = Lock
+    ) -> None:
         self._wake = wake
-        self._lock = Lock()
+        self._lock = make_lock()
         self._waiting: deque[_Command] = deque()
         #: Commands to try again. Only the loop changes this list. Other threads read its length, so
         #: the limit of waiting commands may be off by a few.

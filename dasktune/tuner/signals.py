@@ -58,9 +58,15 @@ class EndSignals:
     A handler must neither start a thread nor log: the main thread may hold any lock, and the
     terminal may have stopped reading. So the handler puts what is to be done into a queue, which is
     reentrant, and a thread does it.
+
+    Parameters
+    ----------
+    force_s : float, default=0.5
+        Seconds from the second signal to the one that ends waiting for trials.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, force_s: float = _FORCE_SECONDS) -> None:
+        self._force_s = force_s
         #: The last signal; None if there was none.
         self._received: int | None = None
         self._runner: TrialRunner | None = None
@@ -104,7 +110,7 @@ class EndSignals:
             # closes, and another signal after a while interrupts that wait. If the runner waits
             # already, the exception itself ends the wait. If the other signal is quicker than the
             # end of `obey`, there is one more exception, which also ends the program.
-            self._calls.put(partial(self._resend, number, _FORCE_SECONDS, self._run_is_over))
+            self._calls.put(partial(self._resend, number, self._force_s, self._run_is_over))
         self._has_raised = True
         raise _exception(number)
 
@@ -186,17 +192,22 @@ class EndSignals:
 
 
 @contextmanager
-def obey_signals() -> Iterator[EndSignals]:
+def obey_signals(*, force_s: float = _FORCE_SECONDS) -> Iterator[EndSignals]:
     """Obey Ctrl-C, SIGTERM and SIGUSR1 inside the ``with`` block, as this module describes.
 
     Signals that the program handles itself are left alone, and outside the main thread all are.
+
+    Parameters
+    ----------
+    force_s : float, default=0.5
+        As for :class:`EndSignals`.
 
     Yields
     ------
     EndSignals
         The recorder of the signals.
     """
-    signals = EndSignals()
+    signals = EndSignals(force_s=force_s)
     numbers = [number for number in (signal.SIGINT, *_END_SIGNALS) if _is_unhandled(number)]
     with _installed(signals, numbers), signals.instead_of_errors():
         yield signals

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +11,7 @@ import pytest
 from runner_kit import REPORT, Bench
 
 from dasktune.errors import ConfigError, ControlError, InvalidTransition
-from dasktune.runner import commands
-from dasktune.runner.commands import MOST_WAITING, Commands
+from dasktune.runner.commands import MOST_WAITING, CommandContext, CommandOutcome, Commands
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
@@ -118,6 +117,18 @@ def test_a_running_trial_saves_a_checkpoint_on_command():
         bench.to_the_end()
 
 
+def asked_to_save(status: TrialStatus) -> Future[CommandOutcome]:
+    """Return what comes of the command that a trial saves a checkpoint; it must cause no event."""
+    trial = Trial(trial_id="t", config={}, resources=ONE_CPU, status=status)
+    experiment: Any = SimpleNamespace(trials={"t": trial})
+    clock: Any = SimpleNamespace(now=lambda: 1.0)
+    driver: Any = SimpleNamespace(apply_request=pytest.fail)
+    commands = Commands(lambda: None)
+    future = commands.checkpoint_trial("t")
+    commands.handle(CommandContext(experiment, clock, lambda config: ONE_CPU, driver))
+    return future
+
+
 @pytest.mark.parametrize(
     ("status", "why"),
     [
@@ -131,18 +142,14 @@ def test_a_running_trial_saves_a_checkpoint_on_command():
     ],
 )
 def test_a_trial_that_does_not_train_saves_no_checkpoint_on_command(status: TrialStatus, why: str):
-    trial = Trial(trial_id="t", config={}, resources=ONE_CPU, status=status)
-    context: Any = SimpleNamespace(unfinished=lambda name: trial, clock=SimpleNamespace(now=lambda: 1.0))
     with pytest.raises(ControlError, match=f"trial t {why}; only a running trial can") as caught:
-        commands._checkpoint_trial(context, "t")
+        asked_to_save(status).result(timeout=0)
     assert caught.value.kind == "conflict"
 
 
 def test_a_trial_that_saves_already_gets_no_second_command():
-    trial = Trial(trial_id="t", config={}, resources=ONE_CPU, status=TrialStatus.SAVING)
-    context: Any = SimpleNamespace(unfinished=lambda name: trial)
-    plan = commands._checkpoint_trial(context, "t")
-    assert (plan.event, plan.message) == (None, "trial t is saving a checkpoint already")
+    outcome = asked_to_save(TrialStatus.SAVING).result(timeout=0)
+    assert outcome.message == "trial t is saving a checkpoint already"
 
 
 def test_the_share_is_changed_while_the_experiment_runs():
@@ -374,7 +381,7 @@ def test_many_threads_may_command_at_once():
         assert len({one.trial_id for one in outcomes}) == 80 == len(bench.experiment.trials)
 
 
-def test_a_command_that_is_given_while_the_run_ends_is_answered(monkeypatch):
+def test_a_command_that_is_given_while_the_run_ends_is_answered():
     at_release = []
 
     class Handover:
@@ -391,8 +398,7 @@ def test_a_command_that_is_given_while_the_run_ends_is_answered(monkeypatch):
             if at_release:
                 at_release.pop()()
 
-    monkeypatch.setattr("dasktune.runner.commands.Lock", Handover)
-    commands = Commands(lambda: None)
+    commands = Commands(lambda: None, make_lock=Handover)
     at_release.append(commands.close)
     error = commands.hold().exception(timeout=0)
     assert isinstance(error, ControlError)

@@ -152,12 +152,11 @@ def test_the_first_signal_of_a_run_interrupts_it_and_says_so(caplog: pytest.LogC
     assert "press Ctrl-C again to leave at once" in caplog.text
 
 
-def test_the_second_signal_leaves_and_a_third_one_ends_the_wait(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("dasktune.tuner.signals._FORCE_SECONDS", 0.001)
+def test_the_second_signal_leaves_and_a_third_one_ends_the_wait():
     runner = Runner()
 
     def leave() -> None:
-        with obey_signals() as signals, signals.obey(runner):  # type: ignore[arg-type]
+        with obey_signals(force_s=0.001) as signals, signals.obey(runner):  # type: ignore[arg-type]
             signal.raise_signal(signal.SIGTERM)
             try:
                 signal.raise_signal(signal.SIGTERM)

@@ -16,7 +16,7 @@ import pytest
 
 import dasktune as tune
 from dasktune.errors import ConfigError, PreflightError, StorageError, TrialError
-from dasktune.runner.build import first_resources
+from dasktune.runner.build import build_experiment, first_resources
 from dasktune.search import Searcher
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
@@ -184,9 +184,9 @@ def test_a_request_is_left_open_if_only_a_searcher_knows_the_configuration(tmp_p
     by_config = tune.with_resources(train, lambda config: {"cpu": config["x"]})
     fixed = tune.with_resources(train, {"cpu": 2})
     for trainable, expected in ((by_config, None), (fixed, {"CPU": 2})):
-        it = tuner(tmp_path, trainable, space={}, search_alg=Unasked())
-        assert it._experiment is not None
-        request = first_resources(it._trainable, it._experiment)
+        tuner(tmp_path, trainable, space={}, search_alg=Unasked())  # which refuses nothing
+        experiment = build_experiment(tune.TuneConfig(search_alg=Unasked()), tune.RunConfig(), {})
+        request = first_resources(trainable, experiment)
         assert (request and dict(request.required_resources)) == expected
 
 

@@ -316,9 +316,11 @@ def test_a_restored_experiment_keeps_the_share_that_was_set_last(given: Any, sha
     parts = configs("fifo", "variants")
     place = Lab(storage, **{**parts, "run_config": replace(parts["run_config"], weight=1.5)})
     user, one_cpu = SetsShare(), PlacementGroupFactory([{"CPU": 1}])
+    executors: list[SharingExecutor] = []
 
     def runner_of(experiment: ExperimentMachine, store: ExperimentStore, *observers: Any) -> TrialRunner:
         executor = SharingExecutor(curve, clock=place.clock, slots=3, checkpoints=place.checkpoints)
+        executors.append(executor)
         return TrialRunner(
             experiment,
             executor,
@@ -340,4 +342,4 @@ def test_a_restored_experiment_keeps_the_share_that_was_set_last(given: Any, sha
         session.begin(runner)
         with runner.running():
             runner.step()
-        assert runner._executor.share == share
+        assert executors[-1].share == share

@@ -5,19 +5,18 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from streaming_kit import streaming
 from test_replay import Descent
 from test_restored_experiments import ONE_CPU, Died, Lab, ends, once_each
 
 from dasktune.config import FailureConfig, RunConfig, TuneConfig
 from dasktune.config.resume_config import ResumeConfig
-from dasktune.experiment import ExperimentSettings
-from dasktune.runner import TrialRunner, build
+from dasktune.runner import TrialRunner
 from dasktune.runner.build import build_experiment
 from dasktune.schedulers import (
     HyperBandForBOHB,
@@ -77,7 +76,7 @@ def calm(name: str) -> list[Any]:
     lose=st.dictionaries(st.floats(0, 100), st.integers(0, 29), max_size=10),
     limit=st.sampled_from([None, 2, 7]),
     trainable=st.sampled_from([curve, forgetful]),
-    streaming=st.booleans(),
+    streams=st.booleans(),
 )
 def test_neither_places_nor_losses_nor_limits_change_who_is_kept(
     name: str,
@@ -85,13 +84,9 @@ def test_neither_places_nor_losses_nor_limits_change_who_is_kept(
     lose: dict[float, int],
     limit: int | None,
     trainable: Any,
-    streaming: bool,
+    streams: bool,
 ):
-    def patched(**values: Any) -> ExperimentSettings:
-        return replace(ExperimentSettings(**values), streaming=streaming)
-
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(build, "ExperimentSettings", patched)
+    with streaming(streams):
         results = simulate(
             trainable,
             param_space=SPACE,

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from streaming_kit import streaming
 
 from dasktune.config import RunConfig, TuneConfig
-from dasktune.experiment import ExperimentSettings
-from dasktune.runner import build
 from dasktune.schedulers import ASHAScheduler, FIFOScheduler
 from dasktune.space import uniform
 from dasktune.testing import MemoryStore, simulate
@@ -25,26 +23,23 @@ def curve(config, checkpoint):
         yield {"loss": loss, "acc": 1 - loss}, 1 + config["x"], step + 1
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *, streaming: bool, scheduler: Any, **options: Any) -> Any:
-    def patched(**values: Any) -> ExperimentSettings:
-        return replace(ExperimentSettings(**values), streaming=streaming)
-
-    monkeypatch.setattr(build, "ExperimentSettings", patched)
+def run(*, streams: bool, scheduler: Any, **options: Any) -> Any:
     store = MemoryStore()
-    results = simulate(
-        curve,
-        param_space={"x": uniform(0, 1), "floor": uniform(0, 0.2)},
-        tune_config=TuneConfig(
-            metric="loss",
-            mode="min",
-            num_samples=16,
-            scheduler=scheduler,
-            seed=options.pop("seed", 0),
-        ),
-        run_config=RunConfig(stop=options.pop("stop", None)),
-        store=store,
-        **options,
-    )
+    with streaming(streams):
+        results = simulate(
+            curve,
+            param_space={"x": uniform(0, 1), "floor": uniform(0, 0.2)},
+            tune_config=TuneConfig(
+                metric="loss",
+                mode="min",
+                num_samples=16,
+                scheduler=scheduler,
+                seed=options.pop("seed", 0),
+            ),
+            run_config=RunConfig(stop=options.pop("stop", None)),
+            store=store,
+            **options,
+        )
     return results, [json.loads(line) for line in store.journal.splitlines()]
 
 
@@ -65,46 +60,40 @@ def outcome(results: Any) -> list[Any]:
 )
 @settings(max_examples=25)
 def test_asha_decides_the_same_with_streaming_and_without(seed, slots, grace, factor, brackets):
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        streamed, waited = (
-            run(
-                monkeypatch,
-                streaming=streaming,
-                scheduler=ASHAScheduler(
-                    max_t=27, grace_period=grace, reduction_factor=factor, brackets=brackets
-                ),
-                seed=seed,
-                slots=slots,
-            )[0]
-            for streaming in (True, False)
-        )
+    streamed, waited = (
+        run(
+            streams=streams,
+            scheduler=ASHAScheduler(max_t=27, grace_period=grace, reduction_factor=factor, brackets=brackets),
+            seed=seed,
+            slots=slots,
+        )[0]
+        for streams in (True, False)
+    )
     assert outcome(streamed) == outcome(waited)
 
 
-def test_a_criterion_stops_exactly_where_it_is_met(monkeypatch):
+def test_a_criterion_stops_exactly_where_it_is_met():
     stop = {"acc": 0.7, "training_iteration": 20}
-    outcomes = [
-        outcome(run(monkeypatch, streaming=s, scheduler=FIFOScheduler(), stop=stop)[0]) for s in (True, False)
-    ]
+    outcomes = [outcome(run(streams=s, scheduler=FIFOScheduler(), stop=stop)[0]) for s in (True, False)]
     assert outcomes[0] == outcomes[1]
     assert all(losses[-1] <= 0.3 or len(losses) == 20 for _, _, _, losses in outcomes[0])
     assert all(loss > 0.3 for _, _, _, losses in outcomes[0] for loss in losses[:-1])
 
 
-def test_a_trial_waits_at_milestones_only(monkeypatch):
+def test_a_trial_waits_at_milestones_only():
     asha = ASHAScheduler(max_t=27, grace_period=3, reduction_factor=3)
-    results, journal = run(monkeypatch, streaming=True, scheduler=asha)
+    results, journal = run(streams=True, scheduler=asha)
     reports = [record for record in journal if record["event"] == "ResultReported"]
     waited = {r["metrics"]["training_iteration"] for r in reports if r["awaits"]}
     assert waited == {3, 9, 27}
-    _, journal = run(monkeypatch, streaming=True, scheduler=FIFOScheduler())
+    _, journal = run(streams=True, scheduler=FIFOScheduler())
     assert not any(r["awaits"] for r in journal if r["event"] == "ResultReported")
     assert len(results) == 16
 
 
-def test_a_lost_trial_does_not_wait_again_at_the_rungs_that_it_has_passed(monkeypatch):
+def test_a_lost_trial_does_not_wait_again_at_the_rungs_that_it_has_passed():
     asha = ASHAScheduler(max_t=27, grace_period=3, reduction_factor=3, stop_last_trials=False)
-    _, journal = run(monkeypatch, streaming=True, scheduler=asha, slots=2, lose={10.0: 0, 17.5: 1})
+    _, journal = run(streams=True, scheduler=asha, slots=2, lose={10.0: 0, 17.5: 1})
     for trial in {record["trial_id"] for record in journal if record["event"] == "TrialLost"}:
         waited = [
             record["metrics"]["training_iteration"]

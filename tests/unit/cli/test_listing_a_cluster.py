@@ -38,13 +38,19 @@ SHARES: dict[str, Any] = {
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def clusters() -> dict[str, dict[str, Any]]:
+    """The shares on each cluster that has experiments, by its address."""
+    return {"tcp://host:8786": SHARES}
+
+
+@pytest.fixture
+def asked(clusters: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Answer with these shares, and note the addresses that were given."""
     addresses = []
 
     def read_shares(client: str, *, timeout_s: float) -> dict[str, Any]:
         addresses.append(client)
-        return SHARES if client == "tcp://host:8786" else {"totals": {}, "experiments": []}
+        return clusters.get(client, {"totals": {}, "experiments": []})
 
     monkeypatch.setattr(share_summary, "read_shares", read_shares)
     return addresses
@@ -69,14 +75,13 @@ def test_ls_gives_the_shares_of_a_cluster_to_programs(asked, dasktune):
     assert later == "later,1.0,-1.0,{},0.0,0.25,3,21.4,"
 
 
-def test_ls_shows_which_experiments_divide_the_share_of_a_group(asked, dasktune, monkeypatch):
+def test_ls_shows_which_experiments_divide_the_share_of_a_group(asked, clusters, dasktune):
     later, first = SHARES["experiments"]
     more = {**first, "name": "b", "group": "ann"}, {**first, "name": "c", "group": "ann\x1b[1m"}
-    shares = {
+    clusters["tcp://host:8786"] = {
         **SHARES,
         "experiments": [{**later, "group": "ann"}, *more, {**first, "name": "d", "group": ""}],
     }
-    monkeypatch.setattr(share_summary, "read_shares", lambda *_, **__: shares)
     code, out, _ = dasktune("ls", "--address", "tcp://host:8786")
     assert code == 0
     head, *rows = (re.split(r" {2,}", line) for line in out.splitlines())

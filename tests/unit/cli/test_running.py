@@ -56,14 +56,20 @@ class FakeTuner:
         return self.outcome
 
 
+class Made(list):
+    """The tuners that ``run`` has made, all with one outcome."""
+
+    outcome = None
+
+
 @pytest.fixture
 def made(monkeypatch):
     """The tuners that ``run`` has made, none of which runs anything."""
-    tuners = []
+    tuners = Made()
 
     def make(*args, **given):
         Tuner(*args, **given)  # which checks its arguments
-        tuners.append(FakeTuner(*args, **given))
+        tuners.append(FakeTuner(*args, outcome=tuners.outcome, **given))
         return tuners[-1]
 
     monkeypatch.setattr(run_command, "Tuner", make)
@@ -140,8 +146,8 @@ def test_the_exit_code_tells_how_it_ended(outcome, interrupted, code, hint, caps
     assert not capsys.readouterr().out
 
 
-def test_a_ctrl_c_that_nothing_has_handled_ends_the_command(script, dasktune, monkeypatch):
-    monkeypatch.setattr(run_command, "Tuner", lambda *_, **given: FakeTuner(outcome=KeyboardInterrupt()))
+def test_a_ctrl_c_that_nothing_has_handled_ends_the_command(script, made, dasktune):
+    made.outcome = KeyboardInterrupt()
     code, out, _ = dasktune("run", script, "--space", '{"x": 1}')
     assert (code, out) == (130, "")
 

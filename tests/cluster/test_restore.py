@@ -32,7 +32,6 @@ from distributed import LocalCluster
 import dasktune as tune
 from dasktune.dashboard.model.load import load_projection
 from dasktune.errors import ConfigError, StorageError
-from dasktune.storage.fs.storage import Storage
 from dasktune.tuner.tuner import Tuner
 
 pytestmark = pytest.mark.cluster
@@ -205,12 +204,20 @@ def test_a_driver_that_gets_a_signal_has_its_trials_save_first(
     assert len(history) == done
 
 
+class Dies(tune.Callback):
+    """Ends a driver that has stored its experiment and not begun its first trial."""
+
+    def setup(self, *args: Any, **info: Any) -> None:
+        raise KeyboardInterrupt
+
+
 def test_a_driver_may_die_before_its_first_trial(tmp_path: Path, pair: LocalCluster):
     config = {"place": str(tmp_path), "steps": 2}
-    tuner = Tuner(steps, param_space=config, run_config=run_config(tmp_path, "run"), client=pair)
-    storage = Storage(str(tmp_path)).child("run")
-    tuner._open_store(storage, "run", tuner._take_experiment()).close()
-    results = Tuner.restore(tmp_path / "run", steps, client=pair).fit()
+    dies = run_config(tmp_path, "run", callbacks=[Dies()])
+    with pytest.raises(KeyboardInterrupt):
+        Tuner(steps, param_space=config, run_config=dies, client=pair).fit()
+    assert journal(tmp_path) == []
+    results = Tuner.restore(tmp_path / "run", steps, run_config=run_config(tmp_path), client=pair).fit()
     assert histories(results) == [[1, 2]]
 
 

@@ -113,7 +113,7 @@ class Drivers:
 @pytest.fixture
 def drivers(monkeypatch) -> Drivers:
     drivers = Drivers()
-    monkeypatch.setattr("dasktune.tuner.queue_runner.subprocess.Popen", drivers)
+    monkeypatch.setattr(subprocess, "Popen", drivers)
     return drivers
 
 

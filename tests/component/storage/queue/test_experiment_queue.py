@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import product
@@ -14,7 +15,6 @@ import pytest
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.leader.leader_lock import LeaderLock, OtherDriverLeadsError
-from dasktune.storage.queue import experiment_queue
 from dasktune.storage.queue.experiment_queue import ExperimentQueue
 from dasktune.storage.queue.queue_state import MOST_DEATHS, OVER, QueueState
 
@@ -147,7 +147,7 @@ class DyingStorage(Storage):
 
 def test_only_old_experiments_that_are_over_are_removed(queue, monkeypatch):
     now = 2e9
-    monkeypatch.setattr(experiment_queue.time, "time", lambda: now)
+    monkeypatch.setattr(time, "time", lambda: now)
     names = ("waits", "runs", "finished", "failed", "cancelled", "new", "older version", "damaged")
     ids = {name: submit(queue, name) for name in names}
     for name in ("finished", "failed", "new", "older version"):
@@ -345,24 +345,21 @@ def test_a_damaged_experiment_hides_no_other_one_and_does_not_start(queue, name,
 
 
 @pytest.mark.parametrize("name", ["entry.json", "end.json", "directory.json"])
-def test_an_experiment_that_cannot_be_read_now_has_not_failed(queue, name, monkeypatch):
+def test_an_experiment_that_cannot_be_read_now_has_not_failed(queue, name):
+    class StaleStorage(Storage):
+        def read_bytes(self, *parts: str) -> bytes:
+            if parts == (f"{lost}/{name}",):
+                raise OSError(errno.ESTALE, "stale file handle")
+            return super().read_bytes(*parts)
+
     lost, sound = submit(queue, "lost"), submit(queue, "sound")
     queue.set_directory(lost, "somewhere")
     queue.end(lost, QueueState.FINISHED)
-    read = Storage.read_bytes
-
-    def fail(storage: Storage, *parts: str) -> bytes:
-        if parts == (f"{lost}/{name}",):
-            raise OSError(errno.ESTALE, "stale file handle")
-        return read(storage, *parts)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Storage, "read_bytes", fail)
-        states = {one.entry_id: one for one in queue.statuses()}
-        assert states[lost].state is QueueState.UNKNOWN
-        assert not states[lost].state.is_over
-        assert "stale file handle" in states[lost].reason
-        assert states[sound].state is QueueState.QUEUED
+    states = {one.entry_id: one for one in ExperimentQueue(StaleStorage(queue.storage.url)).statuses()}
+    assert states[lost].state is QueueState.UNKNOWN
+    assert not states[lost].state.is_over
+    assert "stale file handle" in states[lost].reason
+    assert states[sound].state is QueueState.QUEUED
     assert queue.status(lost).state is QueueState.FINISHED
 
 

@@ -9,12 +9,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import BotoCoreError
 from s3_kit import Line, S3Server
+from s3fs.core import S3File
 
 from dasktune.errors import CheckpointNotFound, PreflightError, StorageError
 from dasktune.storage.checkpoints.checkpoint import dict_files
@@ -178,15 +180,16 @@ def test_a_checkpoint_that_fails_in_the_middle_leaves_no_upload_behind(
     source.mkdir()
     (source / "weights").write_bytes(LARGE)
     seen: list[int] = []
-    send = streams.ObjectWriter._send
+    write = S3File.write
 
-    def second_fails(self: streams.ObjectWriter) -> None:
-        send(self)
+    def second_fails(self: S3File, data: bytes) -> int:
+        count: int = write(self, data)
         seen.append(len(s3.uploads(storage)))
         if len(seen) == 2:
             raise ZeroDivisionError
+        return count
 
-    monkeypatch.setattr(streams.ObjectWriter, "_send", second_fails)
+    monkeypatch.setattr(S3File, "write", second_fails)
     with pytest.raises(ZeroDivisionError):
         commit(storage, source)
     assert seen == [1, 1]
@@ -197,15 +200,15 @@ def test_a_checkpoint_that_fails_in_the_middle_leaves_no_upload_behind(
 #: Says when a part has been sent, and waits to be killed.
 VICTIM = """
 import pickle, sys, time
-from dasktune.storage.fs import streams
+from s3fs.core import S3File
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 storage = pickle.loads(bytes.fromhex(sys.argv[1]))
-send = streams.ObjectWriter._send
-def tell(self):
-    send(self)
+write = S3File.write
+def tell(self, data):
+    write(self, data)
     print("sent", flush=True)
     time.sleep(1000)
-streams.ObjectWriter._send = tell
+S3File.write = tell
 CheckpointStore(storage).commit({"small": b"1", "weights": bytes(30 * 1024**2)}, trial_dir="a",
                                 index=0, incarnation=1, iteration=1, metrics={})
 """
@@ -281,14 +284,11 @@ def test_the_metadata_of_a_remote_checkpoint_comes_along(s3: S3Server) -> None:
 
 
 @pytest.mark.parametrize("disturbance", ["refused", "error", "mute"])
-def test_each_call_comes_back_from_a_store_that_is_away(
-    s3: S3Server, line: Line, disturbance: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    storage = s3.storage(line.port)
-    storage.write_bytes("x", b"1")
+def test_each_call_comes_back_from_a_store_that_is_away(s3: S3Server, line: Line, disturbance: str) -> None:
+    usual = s3.storage(line.port)
+    usual.write_bytes("x", b"1")
     line.set(disturbance)
-    monkeypatch.setattr(streams, "OPERATION_TIMEOUT", 0.3)
-    monkeypatch.setattr(streams, "SLOWEST", 1e9)
+    storage = replace(usual, timeout=lambda size: 0.3)
     for call in (
         lambda: storage.read_bytes("x"),
         lambda: storage.write_bytes("y", b"2"),
@@ -303,29 +303,28 @@ def test_each_call_comes_back_from_a_store_that_is_away(
         with pytest.raises((StorageError, OSError, BotoCoreError)) as told:
             call()
         assert not isinstance(told.value, FileNotFoundError | FileExistsError)
-    monkeypatch.undo()
     line.set("open")
-    assert storage.read_bytes("x") == b"1"
+    assert usual.read_bytes("x") == b"1"
 
 
 @pytest.mark.parametrize("disturbance", ["refused", "mute"])
 def test_an_upload_in_parts_comes_back_from_a_store_that_goes_away(
     s3: S3Server, line: Line, disturbance: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "OPERATION_TIMEOUT", 1.0)
-    monkeypatch.setattr(streams, "SLOWEST", 1e9)
-    storage = s3.storage(line.port)
-    send = streams.ObjectWriter._send
+    usual = s3.storage(line.port)
+    storage = replace(usual, timeout=lambda size: 1.0)
+    write = S3File.write
 
-    def away_after_the_first(self: streams.ObjectWriter) -> None:
-        send(self)
+    def away_after_the_first(self: S3File, data: bytes) -> int:
+        count: int = write(self, data)
         line.set(disturbance)
+        return count
 
-    monkeypatch.setattr(streams.ObjectWriter, "_send", away_after_the_first)
+    monkeypatch.setattr(S3File, "write", away_after_the_first)
     with pytest.raises((StorageError, OSError, BotoCoreError)):
         commit(storage, {"weights": LARGE})
     line.set("open")
-    assert not storage.exists("trials/a/checkpoint_000000_i01", ".manifest.json")
+    assert not usual.exists("trials/a/checkpoint_000000_i01", ".manifest.json")
 
 
 @pytest.mark.parametrize(
@@ -333,14 +332,10 @@ def test_an_upload_in_parts_comes_back_from_a_store_that_goes_away(
     ["error", *(pytest.param(one, marks=pytest.mark.slow) for one in ("refused", "mute", "slow"))],
 )
 def test_a_checkpoint_and_a_journal_outlast_what_passes(
-    s3: S3Server,
-    line: Line,
-    disturbance: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    s3: S3Server, line: Line, disturbance: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(streams, "OPERATION_TIMEOUT", 1.0)
-    storage = s3.storage(line.port).with_retry(120.0)
+    usual = s3.storage(line.port)
+    storage = replace(usual, timeout=lambda size: 1.0 + size / streams.SLOWEST).with_retry(120.0)
     writer = JournalWriter(storage, 1)
     line.set(disturbance)
     for number in range(100):

@@ -468,7 +468,8 @@ class CheckpointStore:
             return target.call_with_retry(partial(copy_once, file), f"Writing {file.name}")
 
         def copy_once(file: SourceFile) -> FileEntry:
-            with file.open() as source, filesystem.open_write(fs, f"{root}/{file.name}") as stream:
+            path, timeout = f"{root}/{file.name}", target.timeout
+            with file.open() as source, filesystem.open_write(fs, path, timeout=timeout) as stream:
                 entry = _copy(source, stream)
                 if self.durable and target.is_local:
                     stream.flush()

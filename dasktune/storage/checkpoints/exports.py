@@ -87,7 +87,7 @@ def write_exports(storage: Storage, trial_dir: str, directory: str) -> None:
 
 def _copy(place: Storage, file: SourceFile) -> None:
     def once() -> None:
-        target = filesystem.open_write(place.fs, place.path(file.name))
+        target = filesystem.open_write(place.fs, place.path(file.name), timeout=place.timeout)
         with file.open() as source, target:
             shutil.copyfileobj(source, target)
 

@@ -2,7 +2,8 @@
 
 An object store can neither rename nor append and has no directories. No function here needs that.
 Each function takes a filesystem of fsspec and a path in its notation. Local files are accessed by
-``os`` directly, which is faster and has stronger guarantees.
+``os`` directly, which is faster and has stronger guarantees. `timeout` is called with a number of
+bytes, and returns the seconds within which a remote store must have transferred them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from dasktune.storage.fs import local_files
-from dasktune.storage.fs.streams import ObjectReader, ObjectWriter, deadline, no_answer, within
+from dasktune.storage.fs.streams import (
+    ObjectReader,
+    ObjectWriter,
+    Timeout,
+    deadline,
+    no_answer,
+    within,
+)
 
 __all__ = [
     "SMALL",
@@ -81,9 +89,9 @@ def is_memory(fs: Any) -> bool:
     return isinstance(fs, MemoryFileSystem)
 
 
-def _call(fs: Any, operation: str, *args: Any, size: int = 0, **kwargs: Any) -> Any:
+def _call(fs: Any, operation: str, *args: Any, timeout: Timeout, size: int = 0, **kwargs: Any) -> Any:
     """Call a method of `fs` that transfers `size` bytes, with a deadline."""
-    limit = deadline(size)
+    limit = timeout(size)
     if not isinstance(fs, AsyncFileSystem) or fs.asynchronous:
         if is_memory(fs):
             return getattr(fs, operation)(*args, **kwargs)
@@ -110,7 +118,7 @@ def run_each(fs: Any, function: Callable[[_T], _R], items: Iterable[_T]) -> list
             raise
 
 
-def open_read(fs: Any, path: str, retry: Retry = at_once) -> BinaryIO:
+def open_read(fs: Any, path: str, retry: Retry = at_once, *, timeout: Timeout = deadline) -> BinaryIO:
     """Open a file for reading in pieces.
 
     Parameters
@@ -119,6 +127,8 @@ def open_read(fs: Any, path: str, retry: Retry = at_once) -> BinaryIO:
         The filesystem, and the path of the file.
     retry : callable, optional
         Calls each request, perhaps several times; by default once.
+    timeout : callable, default=deadline
+        Returns the seconds for each request.
 
     Raises
     ------
@@ -130,26 +140,27 @@ def open_read(fs: Any, path: str, retry: Retry = at_once) -> BinaryIO:
     if is_memory(fs):
         # All readers of one memory file share its position.
         return io.BytesIO(fs.cat_file(path))
-    size = retry(lambda: _call(fs, "info", path)).get("size")
+    size = retry(lambda: _call(fs, "info", path, timeout=timeout)).get("size")
     if size is None:
-        return cast("BinaryIO", within(deadline(0), lambda: fs.open(path, "rb"), path))
+        return cast("BinaryIO", within(timeout(0), lambda: fs.open(path, "rb"), path))
 
     def fetch(start: int, end: int) -> bytes:
         # By name: the positional parameters of s3fs differ.
         span = {"start": start, "end": end, "size": end - start}
-        return retry(lambda: bytes(_call(fs, "cat_file", path, **span)))
+        return retry(lambda: bytes(_call(fs, "cat_file", path, timeout=timeout, **span)))
 
     return cast("BinaryIO", ObjectReader(fetch, size))
 
 
-def open_write(fs: Any, path: str) -> BinaryIO:
+def open_write(fs: Any, path: str, *, timeout: Timeout = deadline) -> BinaryIO:
     """Open a file for writing in pieces, as a context manager.
 
     On a disk, a part of the file may be visible before it is closed. In an object store, the file
     becomes visible at the end of the ``with`` block, unless the block ends with an exception.
     """
     if not is_local(fs):
-        return cast("BinaryIO", ObjectWriter(fs, path, functools.partial(_call, fs, "pipe_file", path)))
+        put = functools.partial(_call, fs, "pipe_file", path, timeout=timeout)
+        return cast("BinaryIO", ObjectWriter(fs, path, put, timeout=timeout))
     try:
         return open(path, "wb")
     except FileNotFoundError:
@@ -157,7 +168,7 @@ def open_write(fs: Any, path: str) -> BinaryIO:
         return open(path, "wb")
 
 
-def read_bytes(fs: Any, path: str) -> bytes:
+def read_bytes(fs: Any, path: str, *, timeout: Timeout = deadline) -> bytes:
     """Return a whole small file; use :func:`open_read` for one that may have more than 4 MiB.
 
     Raises
@@ -168,18 +179,20 @@ def read_bytes(fs: Any, path: str) -> bytes:
     if is_local(fs):
         with local_files.open_plain(path) as stream:
             return stream.readall()
-    return bytes(_call(fs, "cat_file", path, size=SMALL))
+    return bytes(_call(fs, "cat_file", path, timeout=timeout, size=SMALL))
 
 
-def write_bytes(fs: Any, path: str, data: bytes, *, durable: bool = False) -> None:
+def write_bytes(
+    fs: Any, path: str, data: bytes, *, durable: bool = False, timeout: Timeout = deadline
+) -> None:
     """Write a whole file atomically: readers see the old content or the new one."""
     if is_local(fs):
         local_files.replace(path, data, durable=durable)
     else:
-        _call(fs, "pipe_file", path, data, size=len(data))
+        _call(fs, "pipe_file", path, data, timeout=timeout, size=len(data))
 
 
-def create(fs: Any, path: str, data: bytes, *, durable: bool = False) -> None:
+def create(fs: Any, path: str, data: bytes, *, durable: bool = False, timeout: Timeout = deadline) -> None:
     """Write a whole file unless it exists; of several writers exactly one succeeds.
 
     Raises
@@ -195,37 +208,37 @@ def create(fs: Any, path: str, data: bytes, *, durable: bool = False) -> None:
                 raise FileExistsError(path)
             fs.pipe_file(path, data)
     else:
-        _call(fs, "pipe_file", path, data, size=len(data), mode="create")
+        _call(fs, "pipe_file", path, data, timeout=timeout, size=len(data), mode="create")
 
 
-def is_file(fs: Any, path: str) -> bool:
+def is_file(fs: Any, path: str, *, timeout: Timeout = deadline) -> bool:
     """Whether a file exists now; the object itself is requested, not a listing."""
     if is_local(fs):
         return os.path.isfile(path)
     if is_memory(fs):
         return bool(fs.isfile(path))
     try:
-        return bool(_call(fs, "info", path)["type"] == "file")
+        return bool(_call(fs, "info", path, timeout=timeout)["type"] == "file")
     except FileNotFoundError:
         return False
 
 
-def find(fs: Any, root: str) -> list[str]:
+def find(fs: Any, root: str, *, timeout: Timeout = deadline) -> list[str]:
     """Return the sorted names of all files under `root`, relative to it; none if it is missing."""
     if is_local(fs):
         return sorted(name for name, _ in local_files.relative_files(root))
     prefix = root.rstrip("/") + "/"
     # Some tools mark a directory by an object whose name ends with a slash.
-    found = [path for path in _call(fs, "find", root) if not path.endswith("/")]
+    found = [path for path in _call(fs, "find", root, timeout=timeout) if not path.endswith("/")]
     return sorted(path[len(prefix) :] for path in found if path.startswith(prefix))
 
 
-def names(fs: Any, root: str) -> list[str]:
+def names(fs: Any, root: str, *, timeout: Timeout = deadline) -> list[str]:
     """Return the sorted names directly under `root`, files and directories."""
     if is_local(fs):
         return local_files.names(root)
     try:
-        listed = _call(fs, "ls", root, detail=False)
+        listed = _call(fs, "ls", root, timeout=timeout, detail=False)
     except FileNotFoundError:
         return []
     prefix = root.rstrip("/") + "/"
@@ -233,10 +246,10 @@ def names(fs: Any, root: str) -> list[str]:
     return sorted(found - {""})
 
 
-def sizes(fs: Any, root: str) -> dict[str, int]:
+def sizes(fs: Any, root: str, *, timeout: Timeout = deadline) -> dict[str, int]:
     """Return the sizes in bytes of the files directly under a remote `root`; 0 if not known."""
     try:
-        listed = _call(fs, "ls", root, detail=True)
+        listed = _call(fs, "ls", root, timeout=timeout, detail=True)
     except FileNotFoundError:
         return {}
     prefix = root.rstrip("/") + "/"
@@ -247,17 +260,17 @@ def sizes(fs: Any, root: str) -> dict[str, int]:
     }
 
 
-def remove(fs: Any, path: str) -> None:
+def remove(fs: Any, path: str, *, timeout: Timeout = deadline) -> None:
     """Delete a file; it may be missing."""
     if is_local(fs):
         local_files.remove(path)
         return
     with contextlib.suppress(FileNotFoundError):
         # Not `rm`, which treats some names as patterns.
-        _call(fs, "rm_file", path)
+        _call(fs, "rm_file", path, timeout=timeout)
 
 
-def remove_tree(fs: Any, root: str, aside: str | None = None) -> None:
+def remove_tree(fs: Any, root: str, aside: str | None = None, *, timeout: Timeout = deadline) -> None:
     """Delete all files under `root`; there may be none.
 
     Parameters
@@ -266,8 +279,11 @@ def remove_tree(fs: Any, root: str, aside: str | None = None) -> None:
         The filesystem, and the directory.
     aside : str, optional
         As for `local_files.remove_tree`; without effect if `fs` is remote.
+    timeout : callable, default=deadline
+        Returns the seconds for each request.
     """
     if is_local(fs):
         local_files.remove_tree(root, aside)
     else:
-        run_each(fs, lambda name: remove(fs, f"{root.rstrip('/')}/{name}"), find(fs, root))
+        below = find(fs, root, timeout=timeout)
+        run_each(fs, lambda name: remove(fs, f"{root.rstrip('/')}/{name}", timeout=timeout), below)

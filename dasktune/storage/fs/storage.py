@@ -15,6 +15,7 @@ import fsspec
 from dasktune.errors import ConfigError, StorageError, check, without_passwords
 from dasktune.storage.fs import filesystem, local_files, retry
 from dasktune.storage.fs.redaction import redact, redact_errors, secrets_of
+from dasktune.storage.fs.streams import Timeout, deadline
 
 __all__ = ["Storage", "is_relative_name", "protocol_of"]
 
@@ -94,6 +95,9 @@ class Storage:
     still_needed : callable, optional
         Called between two attempts; returns whether the result is still needed. Not part of the
         value, and not pickled.
+    timeout : callable, default=deadline
+        Called with a number of bytes; returns the seconds within which a remote store must have
+        transferred them. Not part of the value, and not pickled.
 
     Raises
     ------
@@ -115,6 +119,7 @@ class Storage:
     storage_options: Mapping[str, Any] = field(default_factory=dict)
     retry_seconds: float = field(default=0.0, compare=False)
     still_needed: Callable[[], bool] | None = field(default=None, compare=False)
+    timeout: Timeout = field(default=deadline, compare=False)
 
     def __post_init__(self) -> None:
         given: Any = os.fspath(self.url) if isinstance(self.url, os.PathLike) else self.url
@@ -186,7 +191,7 @@ class Storage:
         still_needed : callable, optional
             Called between two attempts; returns whether the result is still needed.
         """
-        other = Storage(self.url, self.storage_options, seconds, still_needed)
+        other = Storage(self.url, self.storage_options, seconds, still_needed, self.timeout)
         if "_cache" in self.__dict__:
             other.__dict__["_cache"] = self.__dict__["_cache"]
         other.__dict__["_top"] = self.__dict__.get("_top", self.url)
@@ -248,7 +253,7 @@ class Storage:
             hint = "For remote stores these characters are patterns, or separate URLs."
             check(not _MAGIC.search(name), "name", "free of '*', '?', '[' and '::'", name, hint)
         url = f"{self.url.rstrip('/')}/{name}"
-        child = Storage(url, self.storage_options, self.retry_seconds, self.still_needed)
+        child = Storage(url, self.storage_options, self.retry_seconds, self.still_needed, self.timeout)
         child.__dict__["_top"] = self.__dict__.get("_top", self.url)
         if "_cache" in self.__dict__:
             # Opening costs more than writing a small file, and there is one per checkpoint.
@@ -330,7 +335,7 @@ class Storage:
         FileExistsError
             If it exists already.
         """
-        filesystem.create(self.fs, self.path(name), data, durable=durable)
+        filesystem.create(self.fs, self.path(name), data, durable=durable, timeout=self.timeout)
 
     def claim(self, name: str, data: bytes, *, durable: bool = False) -> None:
         """Create a file whose content is unique to this writer, with retries.
@@ -350,11 +355,11 @@ class Storage:
             If another writer has created it.
         """
 
-        def claim(fs: Any, path: str) -> None:
+        def claim(fs: Any, path: str, timeout: Timeout) -> None:
             try:
                 self.create(name, data, durable=durable)
             except FileExistsError:
-                if self.is_local or filesystem.read_bytes(fs, path) != data:
+                if self.is_local or filesystem.read_bytes(fs, path, timeout=timeout) != data:
                     raise
 
         self._retried(claim, "Writing", name)
@@ -388,7 +393,7 @@ class Storage:
     def open_read(self, *parts: str) -> BinaryIO:
         """Open a file for reading in pieces."""
         again = partial(self.call_with_retry, what=f"Reading {'/'.join(parts)}")
-        return filesystem.open_read(self.fs, self.path(*parts), again)
+        return filesystem.open_read(self.fs, self.path(*parts), again, timeout=self.timeout)
 
     @redact_errors
     @_confined
@@ -412,11 +417,13 @@ class Storage:
         place = None if aside is None else self.path(aside)
         self._retried(partial(filesystem.remove_tree, aside=place), "Deleting", *parts)
 
-    def _retried(self, operation: Callable[[Any, str], T], verb: str, *parts: str) -> T:
+    def _retried(self, operation: Callable[..., T], verb: str, *parts: str) -> T:
         path = self.path(*parts)
         if not self.retry_seconds:
-            return operation(self.fs, path)
-        return self.call_with_retry(lambda: operation(self.fs, path), f"{verb} {'/'.join(parts)}")
+            return operation(self.fs, path, timeout=self.timeout)
+        return self.call_with_retry(
+            lambda: operation(self.fs, path, timeout=self.timeout), f"{verb} {'/'.join(parts)}"
+        )
 
     def __hash__(self) -> int:
         return hash(self.url)

@@ -18,9 +18,12 @@ from fsspec.spec import AbstractBufferedFile
 
 from dasktune.errors import StorageError
 
-__all__ = ["Call", "ObjectReader", "ObjectWriter", "deadline", "no_answer", "within"]
+__all__ = ["Call", "ObjectReader", "ObjectWriter", "Timeout", "deadline", "no_answer", "within"]
 
 T = TypeVar("T")
+
+#: Takes a number of bytes; returns the seconds within which they must be transferred.
+Timeout = Callable[[int], float]
 
 #: Timeout in seconds of an operation that transfers hardly any data.
 OPERATION_TIMEOUT: Final = 30.0
@@ -177,11 +180,11 @@ class ObjectWriter(io.RawIOBase):
         put: _Put,
         *,
         part_size: int = PART,
-        timeout: Callable[[int], float] | None = None,
+        timeout: Timeout = deadline,
     ) -> None:
         super().__init__()
         self._part_size = part_size
-        self._timeout = timeout or deadline
+        self._timeout = timeout
         self._fs, self._path, self._put = fs, path, put
         self._waiting = bytearray()
         self._stream: Any = None

@@ -19,7 +19,7 @@ from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs import retry
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.fs.streams import ObjectWriter
+from dasktune.storage.fs.streams import PART
 from dasktune.storage.journal import journal_writer
 from dasktune.storage.journal.journal_writer import JournalLimits, JournalWriter, read_journal
 
@@ -241,15 +241,15 @@ def test_a_checkpoint_is_committed_through_an_outage(
 
 
 def test_a_large_checkpoint_is_committed_although_the_answer_to_its_upload_was_lost(
-    remote: Storage, quick: Time, monkeypatch: pytest.MonkeyPatch
+    remote: Storage, quick: Time
 ) -> None:
-    monkeypatch.setattr(ObjectWriter.__init__, "__kwdefaults__", {"part_size": 1000, "timeout": None})
+    content = bytes(PART + 1)
     store = CheckpointStore(remote.with_retry(300.0))
     FakeObjectStore.failures = [None, FileNotFoundError("NoSuchUpload")]
     FakeObjectStore.answer_lost = True
-    record = store.commit({"x": bytes(2500)}, trial_dir="a", index=0, incarnation=1, iteration=1, metrics={})
+    record = store.commit({"x": content}, trial_dir="a", index=0, incarnation=1, iteration=1, metrics={})
     assert quick.slept == 1
-    assert remote.read_bytes(record.path, "x") == bytes(2500)
+    assert remote.read_bytes(record.path, "x") == content
 
 
 def test_the_specification_is_written_again_when_the_answer_was_lost(remote: Storage, quick: Time) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from fake_object_store import FakeObjectStore
 
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
-from dasktune.storage.fs import filesystem, streams
+from dasktune.storage.fs import filesystem
 from dasktune.storage.fs.storage import Storage
 
 
@@ -215,11 +216,14 @@ def test_a_lost_answer_does_not_look_like_a_rival(remote: Storage) -> None:
         remote.claim("x", b"theirs")
 
 
-def test_a_mute_store_does_not_hang_its_caller(remote: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "OPERATION_TIMEOUT", 0.01)
+def test_a_mute_store_does_not_hang_its_caller(remote: Storage) -> None:
+    impatient = replace(remote, timeout=lambda size: 0.01)
     FakeObjectStore.mute = True
-    with pytest.raises(StorageError, match=r"no answer within 0.01 s to pipe_file of bucket/exp/x"):
-        remote.write_bytes("x", b"1")
+    for same in (impatient, impatient.with_retry(0.0)):
+        with pytest.raises(StorageError, match=r"no answer within 0.01 s to pipe_file of bucket/exp/x"):
+            same.write_bytes("x", b"1")
+    with pytest.raises(StorageError, match=r"no answer within 0.01 s to pipe_file of bucket/exp/a/x"):
+        impatient.child("a").write_bytes("x", b"1")
 
 
 def test_a_marker_of_a_directory_is_no_file(remote: Storage) -> None:

@@ -161,10 +161,18 @@ class JournalHistories:
         The experiment's directory.
     position : int
         Number of records to read.
+    records : callable, default=JournalReader
+        Returns the records of the journal in a directory.
     """
 
-    def __init__(self, storage: Storage, position: int) -> None:
-        self._storage, self._position = storage, position
+    def __init__(
+        self,
+        storage: Storage,
+        position: int,
+        *,
+        records: Callable[[Storage], Iterable[Record]] = JournalReader,
+    ) -> None:
+        self._storage, self._position, self._records = storage, position, records
         #: Any thread may ask. The first one reads the journal, and others wait.
         self._lock = Lock()
         self._trials: dict[str, Trial] | None = None
@@ -199,7 +207,7 @@ class JournalHistories:
         check_journal_exists(self._storage)
         trials: dict[str, Trial] = {}
         try:
-            apply_records(trials, islice(JournalReader(self._storage), self._position), SpillFile())
+            apply_records(trials, islice(self._records(self._storage), self._position), SpillFile())
         except StorageError as error:
             if _is_lasting(error):
                 self._damage = error

@@ -27,6 +27,8 @@ class ParetoFronts:
     ----------
     points : sequence of sequence of float, default=()
         The first points, all with the same number of finite values.
+    block : int, default=1,000,000
+        Number of pairs of points that are compared at a time, at least 1.
 
     Notes
     -----
@@ -42,7 +44,8 @@ class ParetoFronts:
     2
     """
 
-    def __init__(self, points: Sequence[Sequence[float]] = ()) -> None:
+    def __init__(self, points: Sequence[Sequence[float]] = (), *, block: int = _BLOCK) -> None:
+        self._block = block
         #: The fronts, best first, each of shape (n_points, n_values).
         self._fronts: list[_Points] = []
         self._count = 0
@@ -80,7 +83,7 @@ class ParetoFronts:
                 self._fronts.append(new)
                 break
             front = self._fronts[index]
-            displaced = _dominated(front, new)
+            displaced = _dominated(front, new, self._block)
             self._fronts[index] = np.concatenate((front[~displaced], new))
             new = front[displaced]
             index += 1
@@ -202,10 +205,13 @@ def _is_dominated(point: Sequence[float], front: _Points) -> bool:
     return bool(nowhere_worse[some]) and front[some].tolist() != list(point)
 
 
-def _dominated(points: _Points, by: _Points) -> NDArray[np.bool_]:
-    """Return which points are dominated by any point of `by`, as a mask."""
+def _dominated(points: _Points, by: _Points, block: int) -> NDArray[np.bool_]:
+    """Return which points are dominated by any point of `by`, as a mask.
+
+    `block` pairs are compared at a time.
+    """
     dominated = np.zeros(len(points), dtype=np.bool_)
-    step = max(1, _BLOCK // max(1, len(points)))
+    step = max(1, block // max(1, len(points)))
     for begin in range(0, len(by), step):
         # Loop over the few values: a reduction over an axis costs more than the comparisons.
         pairs = list(zip(points.T[:, :, None], by.T[:, begin : begin + step], strict=True))

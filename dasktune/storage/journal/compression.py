@@ -92,7 +92,7 @@ def compressed(content: bytes) -> bytes:
     return packed if len(packed) < len(content) else content
 
 
-def lines(name: str, content: bytes) -> Iterator[bytes]:
+def lines(name: str, content: bytes, *, most: int = _MOST) -> Iterator[bytes]:
     """Return the lines of a segment, one at a time: together they may take many times the memory.
 
     Parameters
@@ -101,13 +101,16 @@ def lines(name: str, content: bytes) -> Iterator[bytes]:
         The segment, for messages.
     content : bytes
         The whole file, compressed or not.
+    most : int, default=1 GiB
+        Bytes of lines that a compressed file may have.
 
     Raises
     ------
     StorageError
-        While iterating: if the file is damaged, or has more than 1 GiB of lines.
+        While iterating: if the file is damaged, or has more than `most` bytes of lines.
     """
-    return _checked_lines(name, io.BytesIO(content)) if content[:2] == _MAGIC else iter(io.BytesIO(content))
+    stream = io.BytesIO(content)
+    return _checked_lines(name, stream, most) if content[:2] == _MAGIC else iter(stream)
 
 
 def beginning(content: bytes) -> bytes:
@@ -153,14 +156,14 @@ def share_of_lines(content: bytes) -> float:
     return min(1.0, len(content) / size) if size else 1.0
 
 
-def _checked_lines(name: str, stream: BinaryIO) -> Iterator[bytes]:
+def _checked_lines(name: str, stream: BinaryIO, most: int) -> Iterator[bytes]:
     size = 0
     try:
         with gzip.GzipFile(fileobj=stream, mode="rb") as unpacked:
-            while line := unpacked.readline(_MOST + 1 - size):
+            while line := unpacked.readline(most + 1 - size):
                 size += len(line)
-                if size > _MOST:
-                    raise StorageError(f"{name} has more than {_MOST:,} bytes of lines")
+                if size > most:
+                    raise StorageError(f"{name} has more than {most:,} bytes of lines")
                 yield line
     except (OSError, EOFError, zlib.error) as error:
         raise StorageError(f"the compressed segment {name} is damaged: {error}") from error

@@ -50,8 +50,10 @@ class _ReadAhead(Generic[K]):
     keys : sequence
         All pieces, in the order in which they will mostly be needed.
     sizes : mapping, optional
-        Their sizes in bytes, as far as they are known. Pieces of more than 64 MiB together are not
-        read ahead.
+        Their sizes in bytes, as far as they are known. Pieces of more than `batch_bytes` together
+        are not read ahead.
+    batch_bytes : int, default=64 MiB
+        Bytes of the pieces that are read together.
     """
 
     def __init__(
@@ -60,9 +62,12 @@ class _ReadAhead(Generic[K]):
         read: Callable[[K], bytes],
         keys: Sequence[K],
         sizes: Mapping[K, int] | None = None,
+        *,
+        batch_bytes: int = _BATCH_BYTES,
     ) -> None:
         self._storage, self._read, self._keys = storage, read, keys
         self._sizes = sizes or {}
+        self._batch_bytes = batch_bytes
         self._places = {} if storage.is_local else {key: place for place, key in enumerate(keys)}
         self._contents: dict[K, bytes] = {}
 
@@ -71,7 +76,7 @@ class _ReadAhead(Generic[K]):
         most = 1 if self._storage.is_local else _BATCH
         while keys:
             # A piece that is larger than the limit is read alone.
-            count = len(self._fitting(keys, most, _BATCH_BYTES)) or 1
+            count = len(self._fitting(keys, most, self._batch_bytes)) or 1
             yield keys[:count]
             keys = keys[count:]
 
@@ -98,7 +103,7 @@ class _ReadAhead(Generic[K]):
         if missing:
             wanted = dict.fromkeys(missing)
             begin = self._places.get(missing[-1], len(self._keys)) + 1
-            room = _BATCH_BYTES - sum(self._sizes.get(key, 0) for key in keys)
+            room = self._batch_bytes - sum(self._sizes.get(key, 0) for key in keys)
             ahead = self._fitting(self._keys[begin : begin + _BATCH], _BATCH - len(wanted), room)
             ahead = [key for key in ahead if key not in wanted]
             found |= self._fetch(missing, ahead)
@@ -132,6 +137,8 @@ class JournalReader:
         The experiment's directory.
     start : int, default=0
         Position of the first record to return; earlier ones are only counted.
+    batch_bytes : int, default=64 MiB
+        Bytes of a remote store's segments that are fetched together; a larger one is fetched alone.
 
     Raises
     ------
@@ -147,8 +154,9 @@ class JournalReader:
     # earlier segment is damage. A superseded driver may append to its epoch at any time: the header
     # of the next epoch bounds the records that are read.
 
-    def __init__(self, storage: Storage, *, start: int = 0) -> None:
+    def __init__(self, storage: Storage, *, start: int = 0, batch_bytes: int = _BATCH_BYTES) -> None:
         self.storage = storage
+        self._batch_bytes = batch_bytes
         self.start = start
         self._epoch_number = self._records = self._size = self._position = 0
         self._identity = ""
@@ -176,6 +184,7 @@ class JournalReader:
             self.storage.read_bytes,
             [segment_name(one.epoch, number) for one, _ in chain for number in found[one.epoch]],
             {} if self.storage.is_local else self._sizes(),
+            batch_bytes=self._batch_bytes,
         )
         for header, limit in chain:
             yield from self._epoch(header, found[header.epoch], limit)
@@ -229,7 +238,9 @@ class JournalReader:
         chain: list[tuple[Header, JournalEnd | None]] = []
         epoch, limit = max(found, default=0), None
         # The newest epoch first. A header names an earlier one, mostly the one before it.
-        first_lines = _ReadAhead(self.storage, self._first_line, sorted(found, reverse=True))
+        first_lines = _ReadAhead(
+            self.storage, self._first_line, sorted(found, reverse=True), batch_bytes=self._batch_bytes
+        )
         while epoch:
             if epoch not in found:
                 raise StorageError(f"the journal of {self.storage} lacks its epoch {epoch}")

@@ -419,8 +419,7 @@ def test_a_result_before_the_news_of_the_start_is_a_bug():
 
 
 @pytest.mark.parametrize("checked", [True, False])
-def test_contradictions_are_looked_for_after_each_event_only_if_wanted(checked, monkeypatch):
-    monkeypatch.setattr(ExperimentMachine, "validate_each_event", checked)
+def test_contradictions_are_looked_for_after_each_event_only_if_wanted(checked):
     experiment = ExperimentMachine(
         ExperimentSettings(),
         search=Lab().search,
@@ -429,6 +428,7 @@ def test_contradictions_are_looked_for_after_each_event_only_if_wanted(checked, 
         stopper=CombinedStopper(),
         seed=SeedSequence(1),
     )
+    experiment.validate_each_event = checked
     experiment.trial_index.trials["uncounted"] = Trial(trial_id="uncounted", config={}, resources=ONE_CPU)
     suggestion = Suggested(trial_id="a_00000", config={}, resources=ONE_CPU, time=0.0)
     if checked:

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from dasktune.errors import StorageError
-from dasktune.results import journal_trials
 from dasktune.results.journal_trials import JournalHistories, retention_of
 from dasktune.storage.experiment.tuner_json import TunerFile, entries_of
 from dasktune.storage.fs.storage import Storage
@@ -49,20 +48,16 @@ def caused(error: StorageError, cause: Exception) -> StorageError:
     ids=["torn", "malformed", "torn below", "no file", "disk"],
 )
 def test_a_damaged_journal_is_parsed_once_and_one_that_cannot_be_read_again(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch, make: Callable[[], StorageError], reads: int
+    storage: Storage, make: Callable[[], StorageError], reads: int
 ):
     tries: list[StorageError] = []
 
-    class Reader:
-        def __init__(self, storage: Storage) -> None:
-            pass
+    def fail(storage: Storage) -> Iterator[Any]:
+        tries.append(make())
+        raise tries[-1]
+        yield
 
-        def __iter__(self) -> Any:
-            tries.append(make())
-            raise tries[-1]
-
-    monkeypatch.setattr(journal_trials, "JournalReader", Reader)
-    histories = JournalHistories(storage, 1)
+    histories = JournalHistories(storage, 1, records=fail)
     for trial_id in ("a", "b"):
         with pytest.raises(StorageError) as raised:
             histories(trial_id)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dasktune.schedulers import pareto as module
 from dasktune.schedulers.pareto import ParetoFronts, crowding_distance, hypervolume
 
 #: Few different values, so that many points are equal in one or all.
@@ -35,15 +33,13 @@ def peeled(points):
 @settings(max_examples=40)
 @given(POINTS, st.sampled_from([1, 1_000_000]))
 def test_the_fronts_are_those_of_the_definition_in_whatever_order_points_come(points, block):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_BLOCK", block)
-        fronts = ParetoFronts()
-        for number, point in enumerate(points, 1):
-            index = fronts.add(point)
-            assert list(point) in fronts.to_lists()[index]
-            assert len(fronts) == number
-        assert fronts.to_lists() == peeled(points) == ParetoFronts(points[::-1]).to_lists()
-        assert fronts.sizes == [len(front) for front in fronts.to_lists()]
+    fronts = ParetoFronts(block=block)
+    for number, point in enumerate(points, 1):
+        index = fronts.add(point)
+        assert list(point) in fronts.to_lists()[index]
+        assert len(fronts) == number
+    assert fronts.to_lists() == peeled(points) == ParetoFronts(points[::-1], block=block).to_lists()
+    assert fronts.sizes == [len(front) for front in fronts.to_lists()]
 
 
 @settings(max_examples=30)

@@ -8,8 +8,21 @@ from typing import Any
 
 import pytest
 
-from dasktune.storage.fs import spill_file
 from dasktune.storage.fs.spill_file import SpillFile
+
+
+@pytest.fixture
+def opened(monkeypatch: Any) -> list[int]:
+    """The descriptors of the files that are opened, in order."""
+    descriptors: list[int] = []
+    duplicate = os.dup
+
+    def noted(descriptor: int) -> int:
+        descriptors.append(duplicate(descriptor))
+        return descriptors[-1]
+
+    monkeypatch.setattr(os, "dup", noted)
+    return descriptors
 
 
 def test_blocks_beyond_the_limit_go_to_a_file_that_has_no_name(tmp_path: Path, monkeypatch: Any):
@@ -22,11 +35,11 @@ def test_blocks_beyond_the_limit_go_to_a_file_that_has_no_name(tmp_path: Path, m
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_file_is_closed_with_its_owner(tmp_path: Path, monkeypatch: Any):
+def test_the_file_is_closed_with_its_owner(tmp_path: Path, monkeypatch: Any, opened: list[int]):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     spill = SpillFile(limit=0)
     spill.write(b"block")
-    descriptor = spill._descriptor
+    [descriptor] = opened
     os.fstat(descriptor)
     del spill
     gc.collect()
@@ -123,14 +136,27 @@ def test_blocks_are_whole_though_the_system_reads_and_writes_less_than_it_is_ask
     assert [spill.read(handle) for handle in handles] == blocks
 
 
-def test_a_file_that_has_become_shorter_is_an_error():
+def test_a_file_that_has_become_shorter_is_an_error(opened: list[int]):
     spill = SpillFile(limit=0)
     first, second = spill.write(b"first"), spill.write(b"second")
-    os.ftruncate(spill._descriptor, second + 10)
+    os.ftruncate(opened[0], second + 10)
     assert spill.read(first) == b"first"
     with pytest.raises(OSError, match="ends at byte"):
         spill.read(second)
 
 
-def test_lengths_beyond_four_gigabytes_are_kept():
-    assert spill_file._LENGTH.unpack(spill_file._LENGTH.pack(5 * 1024**3)) == (5 * 1024**3,)
+def test_lengths_beyond_four_gigabytes_are_kept(monkeypatch: Any, opened: list[int]):
+    spill = SpillFile(limit=0)
+    handle: Any = spill.write(b"block")
+    read, asked = os.pread, []
+    assert read(opened[0], 8, handle) == (5).to_bytes(8, "little")
+    os.pwrite(opened[0], (5 * 1024**3).to_bytes(8, "little"), handle)
+
+    def noted(file: int, length: int, at: int) -> bytes:
+        asked.append(length)
+        return read(file, min(length, 100), at)
+
+    monkeypatch.setattr(os, "pread", noted)
+    with pytest.raises(OSError, match="ends at byte"):
+        spill.read(handle)
+    assert asked == [8, 5 * 1024**3, 5 * 1024**3 - 5]

@@ -8,14 +8,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import pytest
 from fake_object_store import FakeObjectStore
 
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal import journal_reader, journal_writer
+from dasktune.storage.journal import journal_writer
 from dasktune.storage.journal.journal_reader import check_journal_exists
 from dasktune.storage.journal.journal_writer import (
     JournalEnd,
@@ -123,25 +123,26 @@ def test_an_epoch_that_is_unread_is_no_history(storage: Storage) -> None:
     assert numbers(storage) == [0, 1]
 
 
-def test_the_epochs_of_many_drivers_are_read_several_at_a_time(
-    remote: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Simultaneous(Storage):
+    """Files of it are read four at a time, or not at all."""
+
+    together = threading.Barrier(4)
+
+    def open_read(self, *parts: str) -> BinaryIO:
+        self.together.wait(60)
+        return super().open_read(*parts)
+
+    def read_bytes(self, *parts: str) -> bytes:
+        self.together.wait(60)
+        return super().read_bytes(*parts)
+
+
+def test_the_epochs_of_many_drivers_are_read_several_at_a_time(remote: Storage) -> None:
     drivers = 8
     for number in range(drivers):
         write(remote, number)
     # Eight headers, then a header and a line of each driver: four at a time must be under way.
-    together = threading.Barrier(4)
-
-    def at_the_same_time(method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(self: Storage, *args: str) -> Any:
-            together.wait(60)
-            return method(self, *args)
-
-        return call
-
-    for name in ("open_read", "read_bytes"):
-        monkeypatch.setattr(Storage, name, at_the_same_time(getattr(Storage, name)))
-    assert numbers(remote) == list(range(drivers))
+    assert numbers(Simultaneous(remote.url, remote.storage_options)) == list(range(drivers))
 
 
 def test_what_is_read_ahead_is_read_once(remote: Storage) -> None:
@@ -156,24 +157,24 @@ def test_what_is_read_ahead_is_read_once(remote: Storage) -> None:
     assert {one: count for one, count in requests.items() if one[0] == "read"} == lines | headers
 
 
-def test_large_segments_of_a_store_are_not_read_together(
-    remote: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_segments_of_a_store_are_not_read_together(remote: Storage) -> None:
     JournalWriter(remote, 1).close()
     lengths = [400, 400, 400, 5_000, 400, 400, 400, 400, 5_000, 5_000]
     for number, length in enumerate(lengths, 1):
         line = b'{"n":%d,"text":"%s"}\n' % (number, b"x" * length)
         remote.write_bytes(segment_name(1, number), line)
-    together: list[int] = []
-
-    def run_each(fs: Any, read: Callable[[Any], bytes], keys: Any) -> list[bytes]:
-        contents = [read(key) for key in keys]
-        together.append(sum(map(len, contents)))
-        return contents
-
-    monkeypatch.setattr(journal_reader, "_BATCH_BYTES", 1_000)
-    monkeypatch.setattr(journal_reader.filesystem, "run_each", run_each)
-    assert numbers(remote) == list(range(1, len(lengths) + 1))
+    sizes = remote.sizes("journal")
+    since_the_last: list[str] = []
+    FakeObjectStore.before = lambda kind, path: (
+        since_the_last.append(path.rpartition("/")[2]) if kind == "read" else None
+    )
+    read, together = [], []
+    for record in JournalReader(remote, batch_bytes=1_000):
+        read.append(record["n"])
+        if since_the_last:
+            together.append(sum(sizes[name] for name in since_the_last))
+            since_the_last.clear()
+    assert read == list(range(1, len(lengths) + 1))
     # Two at a time, or a large one alone.
     assert max(size for size in together if size < 5_000) in range(800, 1_001)
     assert sum(5_000 < size < 5_100 for size in together) == 3

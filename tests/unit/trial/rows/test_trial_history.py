@@ -272,10 +272,10 @@ class Fragile:
     intact = True
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Fragile._made, ()
+        return Fragile.made_again, ()
 
     @staticmethod
-    def _made() -> Fragile:
+    def made_again() -> Fragile:
         if not Fragile.intact:
             raise ValueError("the device is gone")
         return Fragile()

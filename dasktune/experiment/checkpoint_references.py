@@ -184,7 +184,7 @@ class CheckpointReferences:
         path : str
             The path of its record.
         """
-        self._lose(self._owner_of(path), path)
+        self._lose(self.owner_of(path), path)
 
     def _lose(self, owner: Trial, path: str) -> None:
         # The checkpoint may have been deleted in the meantime. Then nothing refers to its path, and
@@ -255,13 +255,20 @@ class CheckpointReferences:
         if record is None:
             return []
         self._references[record.path] -= 1
-        owner = self._owner_of(record.path)
+        owner = self.owner_of(record.path)
         if self._references[record.path] or record not in owner.lent:
             return []
         owner.lent = tuple(one for one in owner.lent if one != record)
         return [DeleteCheckpoint(trial_id=owner.trial_id, checkpoint=record)]
 
-    def _owner_of(self, path: str) -> Trial:
+    def owner_of(self, path: str) -> Trial:
+        """Return the trial in whose directory a checkpoint is.
+
+        Parameters
+        ----------
+        path : str
+            The path of the checkpoint, relative to the experiment's directory.
+        """
         folder = _place(path)[0]
         # Most directories are named after their trials; otherwise all trials are searched.
         named = self._trials.get(folder)

@@ -36,9 +36,6 @@ _GROWTH: Final = 0.12
 #: neighbours of each of them.
 _RANDOM, _CENTRES, _NEIGHBOURS = 300, 3, 30
 
-#: Number of running trials that are taken into account, the newest ones.
-_MOST_PENDING: Final = 100
-
 #: Decimals to which the coordinates of equal configurations agree.
 _DIGITS: Final = 9
 
@@ -233,7 +230,7 @@ class GaussianProcessSearch(ModelSearcher[int]):
 
     def _process(self, table: LossTable, rng: Generator) -> tuple[ResourceGP, NDArray[np.int64]]:
         """Return the process of a part of the results, and the rows of this part."""
-        rows = self._choose_rows(table, rng)
+        rows = table.sample(self.max_observations, rng)
         vectors = self._features.vectors(self._evidence.points(table.numbers[rows]))
         owners, u, z = self._features.owners, table.resources[rows], table.losses[rows]
         size = len(table.losses)
@@ -243,32 +240,13 @@ class GaussianProcessSearch(ModelSearcher[int]):
             self._theta, self._num_fitted = theta.tolist(), size
         return ResourceGP(theta, owners, vectors, u, z), rows
 
-    def _choose_rows(self, table: LossTable, rng: Generator) -> NDArray[np.int64]:
-        """Return the rows of the results that the process observes."""
-        size = len(table.losses)
-        if size <= self.max_observations:
-            return np.arange(size)
-        half = self.max_observations // 2
-        order = np.lexsort((rng.random(size), -table.resources))
-        others = rng.choice(order[half:], self.max_observations - half, replace=False)
-        return np.sort(np.concatenate([order[:half], others]))
-
     def _pending(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the vectors of the running trials, and the resources of their next rungs.
-
-        Not every scheduler reports to searchers which trials it has paused. So a trial whose last
-        result is at a rung is not expected to continue, until it reports again.
-        """
-        known = {*self._evidence.numbers}
-        running = sorted(
-            number
-            for trial_id, number in self._open.items()
-            if number in known and trial_id not in self._paused and not self._evidence.is_at_rung(number)
-        )[-_MOST_PENDING:]
-        resources = np.array([self._evidence.next_resource(number) for number in running])
-        if not running:
+        """Return the vectors of the running trials, and the resources of their next rungs."""
+        running = [number for trial_id, number in self._open.items() if trial_id not in self._paused]
+        numbers, resources = self._evidence.pending(running)
+        if not numbers:
             return np.empty((0, len(self._features.owners))), resources
-        return self._features.vectors(self._evidence.points(running)), resources
+        return self._features.vectors(self._evidence.points(numbers)), resources
 
     def _best_candidate(
         self, points: NDArray[np.float64], process: ResourceGP, target: float, best: float

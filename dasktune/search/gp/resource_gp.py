@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 
 from dasktune.numeric_threads import single_threaded
 
-__all__ = ["ResourceGP", "expected_improvement", "fit_hyperparameters", "prior_mean"]
+__all__ = [
+    "ResourceGP",
+    "expected_improvement",
+    "fit_hyperparameters",
+    "negative_log_density",
+    "prior_mean",
+]
 
 Array = NDArray[np.float64]
 
@@ -65,7 +71,7 @@ def fit_hyperparameters(theta: Array, vectors: Array, owners: NDArray[np.int64],
     for column, owner in zip(vectors.T, owners, strict=True):
         squares[owner] += (column[:, None] - column[None, :]) ** 2
     found = minimize(
-        _negative_log_density,
+        negative_log_density,
         theta,
         (squares, np.abs(u[:, None] - u[None, :]), z),
         jac=True,
@@ -76,11 +82,21 @@ def fit_hyperparameters(theta: Array, vectors: Array, owners: NDArray[np.int64],
     return np.asarray(found.x)
 
 
-def _negative_log_density(theta: Array, squares: Array, steps: Array, z: Array) -> tuple[float, Array]:
+def negative_log_density(theta: Array, squares: Array, steps: Array, z: Array) -> tuple[float, Array]:
     """Return the negative logarithm of the posterior density, and its gradient.
 
-    These are equations 2.30 and 5.9 of [1]_ with the priors, without constant terms. `squares` are
-    the squared distances of configurations in each parameter, `steps` the distances of resources.
+    These are equations 2.30 and 5.9 of [1]_ with the priors, without constant terms.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (d + 3,)
+        The hyperparameters, as from :func:`prior_mean`.
+    squares : ndarray of shape (d, n, n)
+        The squared distances of the configurations in each parameter.
+    steps : ndarray of shape (n, n)
+        The distances of the resources.
+    z : ndarray of shape (n,)
+        The standardised losses.
 
     References
     ----------
@@ -151,7 +167,7 @@ class ResourceGP:
 
         self._theta, self._owners = theta, owners
         self._vectors, self._u, self._z = vectors, u, z
-        covariance = self._covariance(vectors, u, vectors, u)
+        covariance = self.covariance(vectors, u, vectors, u)
         covariance[np.diag_indices(len(z))] += np.exp(theta[-1]) + _JITTER
         self._factor = cho_factor(covariance, lower=True)
         self._alpha = cho_solve(self._factor, z)
@@ -172,7 +188,7 @@ class ResourceGP:
         """
         from scipy.linalg import solve_triangular
 
-        between = self._covariance(self._vectors, self._u, vectors, u)
+        between = self.covariance(self._vectors, self._u, vectors, u)
         solved = solve_triangular(self._factor[0], between, lower=True)
         return between.T @ self._alpha, np.maximum(1 - (solved**2).sum(axis=0), 1e-9)
 
@@ -196,9 +212,9 @@ class ResourceGP:
         """
         from scipy.linalg import solve_triangular
 
-        between = self._covariance(self._vectors, self._u, vectors, u)
+        between = self.covariance(self._vectors, self._u, vectors, u)
         solved = solve_triangular(self._factor[0], between, lower=True)
-        covariance = self._covariance(vectors, u, vectors, u) - solved.T @ solved
+        covariance = self.covariance(vectors, u, vectors, u) - solved.T @ solved
         covariance[np.diag_indices(len(u))] += _JITTER
         drawn: Array = between.T @ self._alpha + np.linalg.cholesky(covariance) @ rng.standard_normal(len(u))
         return drawn
@@ -232,8 +248,25 @@ class ResourceGP:
             np.concatenate([self._z, means]),
         )
 
-    def _covariance(self, first: Array, u: Array, second: Array, v: Array) -> Array:
-        """Return the covariance of configurations `first` at resources u with `second` at v."""
+    def covariance(self, first: Array, u: Array, second: Array, v: Array) -> Array:
+        """Return the covariance of the losses, without noise, of some configurations with others.
+
+        Parameters
+        ----------
+        first : ndarray of shape (m, f)
+            Configurations.
+        u : ndarray of shape (m,)
+            Their resources.
+        second : ndarray of shape (k, f)
+            The other configurations.
+        v : ndarray of shape (k,)
+            Their resources.
+
+        Returns
+        -------
+        ndarray of shape (m, k)
+            The covariances.
+        """
         scales = np.exp(-self._theta[self._owners])
         a, b = first * scales, second * scales
         squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None, :] - 2 * a @ b.T

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import floor, inf, isfinite, log, ulp
 from typing import Any, Final
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 __all__ = ["LossTable", "RungLosses"]
@@ -18,6 +19,9 @@ _RUNG: Final = 0.25
 
 #: Number of values that a rung must have to be the one at which configurations are compared.
 _ENOUGH: Final = 6
+
+#: Number of running configurations that are taken into account.
+_MOST_PENDING: Final = 100
 
 #: Losses above this quantile of their rung are clipped, or a model would see the diverged trials
 #: only.
@@ -48,6 +52,26 @@ class LossTable:
     resources: NDArray[np.float64]
     losses: NDArray[np.float64]
     target: float
+
+    def sample(self, most: int, rng: Generator) -> NDArray[np.int64]:
+        """Return the rows of at most so many observations, ascending.
+
+        Half of them are from the highest rungs, the others random.
+
+        Parameters
+        ----------
+        most : int
+            The largest number of rows.
+        rng : Generator
+            The random generator.
+        """
+        size = len(self.losses)
+        if size <= most:
+            return np.arange(size)
+        half = most // 2
+        order = np.lexsort((rng.random(size), -self.resources))
+        others = rng.choice(order[half:], most - half, replace=False)
+        return np.sort(np.concatenate([order[:half], others]))
 
 
 @dataclass(slots=True)
@@ -162,13 +186,30 @@ class RungLosses:
         """The numbers of all configurations, ascending."""
         return sorted(self._curves)
 
-    def is_at_rung(self, number: int) -> bool:
-        """Return whether the last result of a configuration is the one recorded at a rung.
+    def pending(
+        self, running: Iterable[int], *, most: int = _MOST_PENDING
+    ) -> tuple[list[int], NDArray[np.float64]]:
+        """Return the configurations that are expected to reach another rung, and its resources u.
 
-        Then its trial may be paused there until it is promoted.
+        A configuration whose last result is the one recorded at a rung is left out until it reports
+        again: its trial may be paused there, and not every scheduler tells searchers so.
+
+        Parameters
+        ----------
+        running : iterable of int
+            The configurations whose trials are not known to be paused or to have ended; unknown
+            ones are ignored.
+        most : int, default=100
+            The largest number of configurations. Of more of them the newest ones are returned.
+
+        Returns
+        -------
+        tuple
+            The numbers, ascending, and the resources of their next rungs, an array of shape (n,).
         """
-        curve = self._curves[number]
-        return bool(curve.losses) and curve.latest == curve.time
+        curves = {number: self._curves[number] for number in running if number in self._curves}
+        newest = sorted(number for number, one in curves.items() if not _is_at_rung(one))[-most:]
+        return newest, np.array([self.next_resource(number) for number in newest])
 
     def next_resource(self, number: int) -> float:
         """Return the resource u of the next rung of a configuration."""
@@ -253,6 +294,10 @@ class RungLosses:
             )
             for number, point, losses, time, latest, final in state
         }
+
+
+def _is_at_rung(curve: _Curve) -> bool:
+    return bool(curve.losses) and curve.latest == curve.time
 
 
 def _as_json(value: float) -> float | None:

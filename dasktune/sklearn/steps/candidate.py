@@ -38,7 +38,7 @@ from dasktune.sklearn.steps.pipeline_cache import (
 )
 from dasktune.sklearn.steps.training_modes import TrainingData, TrainingMode, choose_mode
 
-__all__ = ["Candidate", "CandidateJob", "FoldState"]
+__all__ = ["Candidate", "CandidateJob", "FoldState", "is_equal"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,7 +258,7 @@ class Candidate:
         changed = {
             name: value
             for name, value in params.items()
-            if name not in self.params or not _is_equal(self.params[name], value)
+            if name not in self.params or not is_equal(self.params[name], value)
         }
         if changed and self.trained_steps < self.step:
             # The deferred steps belong to the old parameters.
@@ -413,8 +413,19 @@ def _is_transformer(step: Any) -> bool:
     return step not in (None, "passthrough")
 
 
-def _is_equal(one: Any, other: Any) -> bool:
-    """Whether two values of a parameter are equal, also if one is a copy of the other."""
+def is_equal(one: Any, other: Any) -> bool:
+    """Whether two values of a parameter are equal, also if one is a copy of the other.
+
+    Parameters
+    ----------
+    one, other : object
+        The values.
+
+    Examples
+    --------
+    >>> is_equal([1], [1]), is_equal(float("nan"), float("nan"))
+    (True, True)
+    """
     if one is other:
         return True
     try:

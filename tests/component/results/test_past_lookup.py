@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import json
 import logging
 import shutil
+import sys
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -289,11 +289,7 @@ def test_a_search_that_could_not_learn_is_refused_although_nothing_is_found(tmp_
 
     nameless.__name__ = "<lambda>"
     refused("trainable must be a function with a name for learn_from", trainable=nameless)
-    without = importlib.util.find_spec
-    monkeypatch.setattr(
-        "dasktune.search.warm.copula_prior.find_spec",
-        lambda name, *more: None if name == "sklearn" else without(name, *more),
-    )
+    monkeypatch.setitem(sys.modules, "sklearn", None)
     refused("pip install scikit-learn")
 
 

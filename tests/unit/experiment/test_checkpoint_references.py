@@ -42,7 +42,7 @@ def test_the_owner_of_a_checkpoint_is_found_by_its_directory():
     references = CheckpointReferences(trials, Retention())
     for key, folder in (("a", "b"), ("b", "elsewhere"), ("c", "c")):
         path = f"trials/{folder}/checkpoint_000000_i01"
-        assert references._owner_of(path) is trials[key]
+        assert references.owner_of(path) is trials[key]
 
 
 def in_memory(trial: Trial, index: int, iteration: int) -> CheckpointRecord:

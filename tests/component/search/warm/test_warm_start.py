@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
 import pickle
+import sys
 from copy import deepcopy
 from functools import lru_cache
 from math import inf, nan
@@ -36,7 +36,9 @@ def template():
     """Return a searcher with a fitted regression, because fitting takes longer than most tests."""
     searcher = WarmStart([pairs()])
     searcher.set_search_properties("loss", "min", SPACE, seed=SeedSequence(0))
-    searcher._fitted_prior()
+    state = searcher.state_dict()
+    searcher.suggest("fit")
+    searcher.load_state_dict(state)
     return searcher
 
 
@@ -84,7 +86,6 @@ def test_experiments_with_other_spaces_are_taken():
 
 def test_without_a_guard_results_change_nothing():
     searcher = made(guard=False)
-    searcher._fitted_prior()
     found = [suggested(deepcopy(searcher), 8, loss) for loss in (None, lambda config: config["x"])]
     assert found[0] == found[1]
 
@@ -177,15 +178,16 @@ def test_a_configuration_outside_the_space_is_not_learnt():
     assert point == pytest.approx([0.5, 0.25])
 
 
-def test_saved_unfinished_trials_hold_back_no_new_one():
+def test_saved_unfinished_trials_hold_back_no_new_one(tmp_path):
     first, second = (made(max_concurrent=1) for _ in range(2))
     first.suggest("a")
-    saved = first.state_dict()
+    path = str(tmp_path / "searcher.json")
+    first.save(path)
     other = WarmStart([pairs()], SPACE, metric="loss", mode="min", max_concurrent=1)
-    other._restore_state(saved)
+    other.restore(path)
     other.set_search_properties(None, None, {}, seed=SeedSequence(0))
     assert other.suggest("b")
-    second.load_state_dict(saved)
+    second.load_state_dict(first.state_dict())
     assert second.suggest("b") is None
 
 
@@ -254,9 +256,7 @@ def test_experiments_that_cannot_help_are_refused_before_a_trial_runs():
 
 
 def test_a_missing_package_is_named(monkeypatch):
-    found = importlib.util.find_spec
-    without = lambda name, *more: None if name == "sklearn" else found(name, *more)  # noqa: E731
-    monkeypatch.setattr("dasktune.search.warm.copula_prior.find_spec", without)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(ConfigError, match="pip install scikit-learn"):
         WarmStart([pairs()])
 

@@ -453,7 +453,7 @@ def test_candidates_with_steps_that_are_searched_can_be_paused(scheduler):
     ],
 )
 def test_values_are_compared_by_what_they_are(one, other, same):
-    assert candidate._is_equal(one, other) is same
+    assert candidate.is_equal(one, other) is same
 
 
 def test_a_pipeline_scores_what_the_whole_of_it_does():

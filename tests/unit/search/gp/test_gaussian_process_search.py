@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from itertools import pairwise
 from math import inf, nan
 
 import numpy as np
 import pytest
+import scipy.linalg
 from numpy.random import SeedSequence, default_rng
 from scipy.linalg import cholesky
 from scipy.optimize import check_grad
@@ -16,13 +18,13 @@ from scipy.stats import norm
 import dasktune.search.gp.gaussian_process_search as module
 from dasktune.errors import ConfigError
 from dasktune.search import FINISHED, STOPPED_EARLY, GaussianProcessSearch, create_searcher
-from dasktune.search.gp import resource_gp
 from dasktune.search.gp.candidates import neighbours, random_points
 from dasktune.search.gp.kernel_features import KernelFeatures
 from dasktune.search.gp.resource_gp import (
     ResourceGP,
     expected_improvement,
     fit_hyperparameters,
+    negative_log_density,
     prior_mean,
 )
 from dasktune.search.gp.rung_losses import RungLosses
@@ -115,10 +117,10 @@ def test_the_gradient_of_the_fit_is_right():
     rest = (squares, np.abs(u[:, None] - u[None]), z)
 
     def density(theta):
-        return resource_gp._negative_log_density(theta, *rest)[0]
+        return negative_log_density(theta, *rest)[0]
 
     def gradient(theta):
-        return resource_gp._negative_log_density(theta, *rest)[1]
+        return negative_log_density(theta, *rest)[1]
 
     for theta in (prior_mean(2), np.array([0.5, -1.0, 0.7, -0.4, -1.5])):
         assert check_grad(density, gradient, theta) < 1e-4 * (1 + np.abs(gradient(theta)).max())
@@ -130,7 +132,7 @@ def test_the_density_is_that_of_the_losses_and_the_priors():
     squares = np.zeros((2, 7, 7))
     for column, owner in zip(vectors.T, OWNERS, strict=True):
         squares[owner] += (column[:, None] - column[None]) ** 2
-    found, _ = resource_gp._negative_log_density(theta, squares, np.abs(u[:, None] - u[None]), z)
+    found, _ = negative_log_density(theta, squares, np.abs(u[:, None] - u[None]), z)
     matrix = np.array(
         [
             [kernel(theta, a, s, b, t) for b, t in zip(vectors, u, strict=True)]
@@ -216,7 +218,7 @@ def test_distances_are_those_of_values_options_and_conditions():
     assert (n[2, 3], n[3, 4], n[4, 5]) == pytest.approx((0, 1, 7 / 8), abs=0.04)
     # Positive definite, although parameters come and go.
     process = ResourceGP(prior_mean(5), features.owners, vectors, np.zeros(6), np.zeros(6))
-    covariance = process._covariance(vectors, np.zeros(6), vectors, np.zeros(6))
+    covariance = process.covariance(vectors, np.zeros(6), vectors, np.zeros(6))
     assert np.linalg.eigvalsh(covariance).min() > 0
 
 
@@ -437,13 +439,13 @@ def test_the_hyperparameters_are_fitted_when_the_data_have_grown_by_an_eighth():
 
 def test_only_a_part_of_many_results_is_in_the_model(monkeypatch):
     sizes = []
+    factorise = scipy.linalg.cho_factor
 
-    class Watched(ResourceGP):
-        def __init__(self, theta, owners, vectors, u, z):
-            sizes.append((len(z), int((u > 0).sum())))
-            super().__init__(theta, owners, vectors, u, z)
+    def noted(covariance, **options):
+        sizes.append(len(covariance))
+        return factorise(covariance, **options)
 
-    monkeypatch.setattr(module, "ResourceGP", Watched)
+    monkeypatch.setattr(scipy.linalg, "cho_factor", noted)
     searcher = made(random_fraction=0, max_observations=20, n_initial_points=41)
     for number in range(40):
         searcher.suggest(f"t{number}")
@@ -456,8 +458,26 @@ def test_only_a_part_of_many_results_is_in_the_model(monkeypatch):
     assert not sizes
     searcher.n_initial_points = 1
     searcher.suggest("last")
-    assert sizes[0][0] == 20
-    assert sizes[0][1] >= 10
+    # The first ones are those of the fit.
+    assert sizes[0] == 20
+    assert sizes[-1] == 20
+
+
+def test_half_of_the_results_in_the_model_are_from_the_highest_rungs():
+    losses = RungLosses(1, 4)
+    for number in range(40):
+        losses.add(number, [number / 40])
+        losses.observe(number, time=1, loss=number % 7)
+        if number % 4 == 0:
+            losses.observe(number, time=4, loss=number % 5)
+    table = losses.table()
+    for seed in range(5):
+        rows = table.sample(20, default_rng(seed))
+        assert rows.tolist() == sorted({*rows.tolist()})
+        assert len(rows) == 20
+        # All of the highest rung, and others.
+        assert (table.resources[rows] > 0).sum() == 10
+    assert table.sample(50, default_rng(0)).tolist() == list(range(50))
 
 
 def test_running_trials_are_expected_at_their_next_rungs(monkeypatch):
@@ -490,15 +510,17 @@ def test_running_trials_are_expected_at_their_next_rungs(monkeypatch):
     assert seen == [[0.0], [0.25, 0.5, 0.0, 0.0], []]
 
 
-def test_the_newest_of_very_many_running_trials_are_expected(monkeypatch):
-    monkeypatch.setattr(module, "_MOST_PENDING", 3)
-    searcher = made(random_fraction=0, n_initial_points=1)
-    trained(searcher, 1)
-    configs = [searcher.suggest(f"u{number}") for number in range(5)]
-    vectors, resources = searcher._pending()
-    # The parameters are sorted by name.
-    assert vectors[:, 1].tolist() == pytest.approx([(config["x"] + 1) / 2 for config in configs[2:]])
-    assert resources.tolist() == [0, 0, 0]
+def test_the_newest_of_very_many_running_trials_are_expected():
+    losses = RungLosses(1, 4)
+    for number in range(150):
+        losses.add(number, [number / 150])
+    numbers, resources = losses.pending(range(149, 0, -1))
+    assert (numbers, resources.tolist()) == ([*range(50, 150)], [0.0] * 100)
+    losses.observe(147, time=1, loss=0.5)
+    losses.observe(148, time=1, loss=0.5)
+    losses.observe(148, time=2, loss=0.5)
+    numbers, resources = losses.pending([149, 148, 147, 146, 145, 151], most=3)
+    assert (numbers, resources.tolist()) == ([146, 148, 149], [0.0, 0.25, 0.0])
 
 
 def test_results_count_in_the_order_of_suggestions():
@@ -578,9 +600,8 @@ def test_no_configuration_is_suggested_twice_by_the_model():
     assert searcher.suggest("more")["n"] in range(4)
 
 
-def test_a_choice_whose_neighbours_are_all_known_keeps_the_best_candidate(monkeypatch):
-    monkeypatch.setattr(module, "_NEIGHBOURS", 1)
-    monkeypatch.setattr(module, "_CENTRES", 1)
+def test_a_choice_whose_neighbours_are_all_known_keeps_the_best_candidate():
+    # The last option is the best candidate that is left, and all of its neighbours are known.
     searcher = made({"kind": choice("abcdefghijklmnop")}, random_fraction=0, n_initial_points=1)
     configs = trained(searcher, 16, lambda config: ord(config["kind"]))
     assert len({config["kind"] for config in configs}) == 16
@@ -681,6 +702,6 @@ def test_what_it_cannot_search_is_refused(space, arguments, sentence):
 
 
 def test_without_scipy_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "scipy", None)
     with pytest.raises(ConfigError, match=r"needs SciPy, which is not installed\. Run: pip install scipy"):
         GaussianProcessSearch()

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("sklearn")
 pytest.importorskip("scipy")
 
+from bokeh.models import ColumnDataSource
 from sklearn import model_selection
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris
@@ -244,7 +245,12 @@ def test_with_several_metrics_mode_min_needs_the_name_of_one(scoring):
 def test_the_figures_of_a_search_with_mode_min_show_the_smallest_as_the_best():
     found = TuneGridSearchCV(Ridge(), {"alpha": [1.0, 1e3]}, scoring=SQUARED, mode="min")
     found.fit(*load_diabetes(return_X_y=True))
-    assert found._to_plot().get_best_result().config["alpha"] == found.best_params_["alpha"]
+    sources = found.plot("best_so_far").select({"type": ColumnDataSource})
+    curves = [list(source.data["value"]) for source in sources]
+    # The first candidate has the smallest error, and stays the best one.
+    assert found.best_params_["alpha"] == 1.0
+    smallest = min(map(min, curves))
+    assert [smallest, smallest] in curves
 
 
 # Names and values
@@ -375,7 +381,14 @@ def test_arguments_that_contradict_each_other_are_refused(options, match, tmp_pa
 
 
 def test_a_candidate_with_a_gpu_has_a_cpu_too():
-    assert TuneSearchCV(MODEL, ALPHAS, use_gpu=True)._resources() == {"cpu": 1, "gpu": 1}
+    requested = []
+
+    class Noting(Callback):
+        def on_trial_start(self, iteration, trials, trial, **info):
+            requested.append(trial.placement_group_factory.required_resources)
+
+    TuneSearchCV(MODEL, ALPHAS, n_iter=1, cv=2, use_gpu=True, callbacks=[Noting()]).fit(X, y)
+    assert requested == [{"CPU": 1, "GPU": 1}]
 
 
 @pytest.mark.parametrize(("early", "budget"), [(True, "partial_fit"), (False, "folds")])

@@ -9,6 +9,7 @@ import shutil
 import sys
 import tracemalloc
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -20,6 +21,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import dasktune as tune
 from dasktune.errors import ConfigError, StorageError
+from dasktune.results import journal_trials
 from dasktune.results.earlier_experiments import read_experiment_in
 from dasktune.results.journal_trials import load_last_results, load_trials
 from dasktune.results.past_lookup import with_past
@@ -27,7 +29,7 @@ from dasktune.schedulers import ASHAScheduler, PopulationBasedTraining
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.experiment.tuner_json import TunerFile
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal import journal_reader
+from dasktune.storage.journal.journal_reader import JournalReader
 from dasktune.testing import simulate
 from dasktune.tuner.saved_setup import SavedSetup, setup_of
 
@@ -208,7 +210,8 @@ def test_a_long_journal_takes_memory_for_the_last_results_only(place: str, monke
             # No block of results can pack it.
             yield {"loss": config["x"], "note": rng.bytes(length // 2).hex()}, 1.0
 
-    monkeypatch.setattr(journal_reader, "_BATCH_BYTES", 256 * 1024)
+    small = partial(JournalReader, batch_bytes=256 * 1024)
+    monkeypatch.setattr(journal_trials, "JournalReader", small)
     # On a disk the journal is one segment of 2 MB, which is read at once.
     share = 0.2 if place.startswith("memory:") else 1.2
     storage = Storage(place).child("long")

@@ -37,7 +37,7 @@ _MAX_CONNECTIONS: Final = 128
 #: Maximum size of a request's headers, in bytes.
 _MAX_HEADERS: Final = 16 << 10
 #: Seconds in which a request must arrive.
-REQUEST_TIMEOUT: Final = 15.0
+_REQUEST_TIMEOUT_S: Final = 15.0
 #: Seconds to wait for the thread to start and to end.
 _THREAD_TIMEOUT: Final = 30.0
 
@@ -55,6 +55,8 @@ class ControlServer:
         The token that each request must have; a random one by default.
     public_metrics : bool, default=False
         Whether ``/metrics`` needs no token.
+    request_timeout_s : float, default=15.0
+        Seconds in which a request must arrive, and until a connection without one is closed.
 
     Raises
     ------
@@ -76,7 +78,9 @@ class ControlServer:
         port: int = 0,
         token: str | None = None,
         public_metrics: bool = False,
+        request_timeout_s: float = _REQUEST_TIMEOUT_S,
     ) -> None:
+        self._request_timeout_s = request_timeout_s
         self.token = new_token() if token is None else token
         self._application = make_application(
             commands, RequestGuard(self.token), self._accept, public_metrics=public_metrics
@@ -126,8 +130,8 @@ class ControlServer:
             max_body_size=LARGEST_BODY,
             max_buffer_size=2 * LARGEST_BODY,
             max_header_size=_MAX_HEADERS,
-            idle_connection_timeout=REQUEST_TIMEOUT,
-            body_timeout=REQUEST_TIMEOUT,
+            idle_connection_timeout=self._request_timeout_s,
+            body_timeout=self._request_timeout_s,
         )
         server.add_sockets(self._bound.sockets)
         self._ready.set()

@@ -20,7 +20,6 @@ import pytest
 from bokeh.util.token import generate_jwt_token, generate_session_id
 from projection_kit import RecordFeed
 
-from dasktune.control import server as control_server
 from dasktune.control.server import ControlServer
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.server.experiment_source import SingleExperiment
@@ -392,14 +391,11 @@ def dashboard_answers(server: Any) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["control", "dashboard"])
-def test_idle_connections_of_another_user_do_not_lock_the_owner_out(
-    opens: Opens, kind: str, monkeypatch: pytest.MonkeyPatch
-):
-    # Otherwise the idle connections would end, and the owner would only wait.
-    monkeypatch.setattr(control_server, "REQUEST_TIMEOUT", 600.0)
+def test_idle_connections_of_another_user_do_not_lock_the_owner_out(opens: Opens, kind: str):
     answers: Callable[[Any], bool]
     if kind == "control":
-        server: Any = ControlServer(None)  # type: ignore[arg-type]  # no command is sent
+        # Otherwise the idle connections would end, and the owner would only wait.
+        server: Any = ControlServer(None, request_timeout_s=600.0)  # type: ignore[arg-type]
         answers, most = control_answers, 128
     else:
         server, answers, most = opens(), dashboard_answers, 256

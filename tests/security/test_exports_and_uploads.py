@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import gzip
 import io
@@ -9,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tornado.web import HTTPError
+from test_scheduler_page_requests import serving
+from tornado.httpclient import AsyncHTTPClient
 
 from dasktune.cli.output import write_csv
 from dasktune.cluster.scheduler_page import page_plugin
@@ -65,16 +67,34 @@ def test_a_line_break_in_a_text_begins_no_row(text: str):
     assert cells(CSVLoggerCallback().make_format().encode_all(rows).decode()) == [["note"], ["adam\n=1+1"]]
 
 
-def test_a_small_upload_is_not_decompressed_without_a_limit(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(page_plugin, "_LARGEST_DECOMPRESSED", 1000)
-    assert page_plugin._decompressed(gzip.compress(b"x" * 999)) == b"x" * 999
-    for bomb in (gzip.compress(bytes(1_000_000)), b"no gzip", gzip.compress(b"x" * 999)[:-9]):
-        with pytest.raises(HTTPError, match="406"):
-            page_plugin._decompressed(bomb)
+#: Maximum size in bytes of a page that the scheduler stores.
+STORED = 2_000_000
 
 
-def test_the_scheduler_decompresses_at_most_a_few_times_what_it_stores():
-    assert page_plugin._LARGEST_DECOMPRESSED <= 25 * page_plugin._LARGEST
+def sent_without_gzip(content: bytes) -> tuple[int, bytes]:
+    """Store a page on a scheduler; return what a browser gets that cannot decompress it."""
+
+    async def ask() -> tuple[int, bytes]:
+        async with serving() as (plugin, url):
+            await plugin.answer("push", "k", "d", number=1, whole=content)
+            answer = await AsyncHTTPClient().fetch(
+                f"{url}~whole?key=k&number=1",
+                decompress_response=False,
+                raise_error=False,
+                request_timeout=60,
+            )
+            return answer.code, answer.body
+
+    return asyncio.run(ask())
+
+
+def test_a_small_upload_is_not_decompressed_without_a_limit():
+    assert sent_without_gzip(gzip.compress(b"x" * 999)) == (200, b"x" * 999)
+    # The scheduler decompresses at most a few times what it stores.
+    for bomb in (gzip.compress(bytes(25 * STORED + 1)), b"no gzip", gzip.compress(b"x" * 999)[:-9]):
+        assert sent_without_gzip(bomb) == (406, b"406")
+    with pytest.raises(ValueError, match=f"at most {STORED} bytes"):
+        sent_without_gzip(bytes(STORED + 1))
 
 
 def test_no_code_of_the_package_decompresses_what_it_is_sent_without_a_limit():

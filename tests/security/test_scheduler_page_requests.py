@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,31 +37,37 @@ SERVED = [
 ]
 
 
+@asynccontextmanager
+async def serving() -> AsyncIterator[tuple[DashboardPagePlugin, str]]:
+    """Serve the page of the experiment "k" as a scheduler does; yield its plugin and address."""
+    application = RoutingApplication([])
+    server = HTTPServer(application)
+    sockets = bind_sockets(0, "127.0.0.1")
+    server.add_sockets(sockets)
+    server.port = port = sockets[0].getsockname()[1]  # type: ignore[attr-defined]
+    scheduler: Any = SimpleNamespace(http_application=application, http_server=server, handlers={})
+    plugin = DashboardPagePlugin("<p>page</p>", b"script")
+    try:
+        await plugin.start(scheduler)
+        await plugin.answer("begin", "k", "d", name="exp", client="c", hint="")
+        yield plugin, f"http://127.0.0.1:{port}/dasktune"
+    finally:
+        server.stop()
+        await server.close_all_connections()
+
+
 def statuses(headers: dict[str, str]) -> tuple[set[int], bool]:
     """Request all content of the page; return the statuses, and whether there was a viewer."""
 
     async def ask() -> tuple[set[int], bool]:
-        application = RoutingApplication([])
-        server = HTTPServer(application)
-        sockets = bind_sockets(0, "127.0.0.1")
-        server.add_sockets(sockets)
-        server.port = sockets[0].getsockname()[1]  # type: ignore[attr-defined]
-        scheduler: Any = SimpleNamespace(http_application=application, http_server=server, handlers={})
-        plugin = DashboardPagePlugin("<p>page</p>", b"script")
-        try:
-            await plugin.start(scheduler)
-            await plugin.answer("begin", "k", "d", name="exp", client="c", hint="")
+        async with serving() as (plugin, url):
             found = set()
             for what in ("", "~script", "~news?key=k"):
-                url = f"http://127.0.0.1:{server.port}/dasktune{what}"  # type: ignore[attr-defined]
                 answer = await AsyncHTTPClient().fetch(
-                    url, headers=headers, raise_error=False, request_timeout=60
+                    f"{url}{what}", headers=headers, raise_error=False, request_timeout=60
                 )
                 found.add(answer.code)
             return found, plugin.sections["k"].is_wanted
-        finally:
-            server.stop()
-            await server.close_all_connections()
 
     return asyncio.run(ask())
 

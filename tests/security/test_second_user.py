@@ -26,7 +26,6 @@ from trial_run_kit import Driver, make_spec
 
 from dasktune import RunConfig, Trainable
 from dasktune.cli import main
-from dasktune.control import server as control_server
 from dasktune.control.secret_notice import secret_notice
 from dasktune.control.server import ControlServer
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
@@ -284,12 +283,10 @@ print(len(lines))
 """
 
 
-def test_idle_connections_of_a_second_user_do_not_lock_the_owner_of_a_token_out(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_idle_connections_of_a_second_user_do_not_lock_the_owner_of_a_token_out():
     # Otherwise the idle connections would end, and the owner would only wait.
-    monkeypatch.setattr(control_server, "REQUEST_TIMEOUT", 10 * PATIENCE)
-    with closing(control()) as server, second_user_stays(IDLE, server.port, 132) as lines:
+    patient = control(request_timeout_s=10 * PATIENCE)
+    with closing(patient) as server, second_user_stays(IDLE, server.port, 132) as lines:
         assert lines == "132"
         owner = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
         owner.request("GET", "/api/v1/openapi.json", headers={"Authorization": f"Bearer {server.token}"})

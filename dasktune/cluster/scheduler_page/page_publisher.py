@@ -22,6 +22,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PagePublisher",
+    "PublishingLimits",
     "dashboard_url_of",
     "experiment_key",
     "find_link",
@@ -56,26 +58,33 @@ logger = logging.getLogger(__name__)
 #: Seconds for which one call waits for a viewer. It is also the longest time between two calls,
 #: which show the scheduler that the driver is alive.
 _POLL_SECONDS: Final = 5.0
-#: Shortest time in seconds between two updates, with the journal on a disk and on a remote storage,
-#: where each update costs requests.
-_PERIOD: Final = 1.0
-_FAR_PERIOD: Final = 5.0
-#: Largest share of one CPU's time for the page while it has a viewer, and the longest pause in
-#: seconds to keep to this share. A busy driver is slower by that share.
-_SHARE: Final = 0.05
+#: The longest pause in seconds to keep to the share of the CPU time.
 _LONGEST_PAUSE: Final = 60.0
-#: Seconds after which the page is published: the first trials would wait until it is.
-_DELAY: Final = 0.3
 #: Seconds between the first two attempts to reach a lost scheduler, and between any two at most.
 _RETRY: Final = (0.5, 30.0)
-#: Maximum seconds to report the experiment's end to the scheduler, and to draw the last state while
-#: a browser shows the page. The user waits for the results meanwhile.
-_END_DEADLINE: Final = 1.0
-_DRAW_DEADLINE: Final = 5.0
 
 
 class _Forgotten(Exception):
     """The scheduler no longer has the experiment, or its plugin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishingLimits:
+    """When a page is published, and how much of the driver's time it may take."""
+
+    #: Seconds after which the page is published: the first trials would wait until it is.
+    delay_s: float = 0.3
+    #: Shortest time in seconds between two updates, with the journal on a disk and on a remote
+    #: storage, where each update costs requests.
+    period_s: float = 1.0
+    far_period_s: float = 5.0
+    #: Largest share of one CPU's time for the page while it has a viewer. A busy driver is slower
+    #: by that share.
+    cpu_share: float = 0.05
+    #: Maximum seconds to report the experiment's end to the scheduler, and to draw the last state
+    #: while a browser shows the page. The user waits for the results meanwhile.
+    report_end_s: float = 1.0
+    draw_end_s: float = 5.0
 
 
 class PagePublisher:
@@ -94,6 +103,11 @@ class PagePublisher:
     on_link : callable
         Called, on the client's event loop, with the address of the page, and whether Dask's own
         pages are next to it.
+    limits : PublishingLimits, optional
+        When the page is published, and how much time it may take.
+    make_broadcast : callable, optional
+        Makes the page of the followed experiment; a `Broadcast` by default. The page's thread calls
+        it.
     """
 
     def __init__(
@@ -103,7 +117,12 @@ class PagePublisher:
         name: str,
         dashboard_url: str,
         on_link: Callable[[str, bool], None],
+        *,
+        limits: PublishingLimits | None = None,
+        make_broadcast: Callable[[LiveExperiment], Broadcast] | None = None,
     ) -> None:
+        self._limits = PublishingLimits() if limits is None else limits
+        self._make_broadcast = make_broadcast
         self._client, self._address = connection.client, connection.address
         self._storage, self._name = storage, name
         self._dashboard_url, self._on_link = dashboard_url, on_link
@@ -131,7 +150,7 @@ class PagePublisher:
         try:
             if self._client.status == "running":
                 # This timeout is for a loop that is busy; `_end` has a shorter one.
-                timeout = 2 * _END_DEADLINE + _DRAW_DEADLINE
+                timeout = 2 * self._limits.report_end_s + self._limits.draw_end_s
                 self._client.sync(self._end, callback_timeout=timeout)
             elif self._task is not None:
                 self._client.loop.add_callback(self._task.cancel)
@@ -145,7 +164,7 @@ class PagePublisher:
         self._task = asyncio.ensure_future(self._run())
 
     async def _run(self) -> None:
-        await asyncio.sleep(_DELAY)
+        await asyncio.sleep(self._limits.delay_s)
         pause, longest = _RETRY
         while True:
             try:
@@ -222,8 +241,9 @@ class PagePublisher:
         await asyncio.sleep(self._cpu_seconds if more else self._pause(0.0 if anew else self._cpu_seconds))
 
     def _pause(self, took: float) -> float:
-        least = _PERIOD if self._storage.is_local else _FAR_PERIOD
-        return min(max(least, took / _SHARE - took), _LONGEST_PAUSE)
+        limits = self._limits
+        least = limits.period_s if self._storage.is_local else limits.far_period_s
+        return min(max(least, took / limits.cpu_share - took), _LONGEST_PAUSE)
 
     async def _call(self, do: str, **fields: Any) -> dict[str, Any]:
         call = getattr(self._client.scheduler, f"dasktune_board_{PROTOCOL}")
@@ -282,15 +302,16 @@ class PagePublisher:
         # `_pause` limits the processor time of the whole page. A second limit for each figure would
         # leave figures out of the update that shows the experiment's end.
         self._live = LiveExperiment(partial(empty_projection, spec), feed, used=lambda: 0.0)
-        self._broadcast = Broadcast(self._live)
+        self._broadcast = (self._make_broadcast or Broadcast)(self._live)
         return True
 
     async def _end(self) -> None:
-        answer = await asyncio.wait_for(self._report_end(), _END_DEADLINE)
+        limits = self._limits
+        answer = await asyncio.wait_for(self._report_end(), limits.report_end_s)
         # If the page had no viewer, it was never made, and making it now would take too long.
         if answer is not None and self._live is not None:
-            limit = _DRAW_DEADLINE if answer["wanted"] else _END_DEADLINE
-            await asyncio.wait_for(self._show_end(answer), limit)
+            timeout = limits.draw_end_s if answer["wanted"] else limits.report_end_s
+            await asyncio.wait_for(self._show_end(answer), timeout)
 
     async def _report_end(self) -> dict[str, Any] | None:
         """Report the end to the scheduler; return its answer, or None if there is no page."""

@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import cluster_kit
@@ -23,10 +24,10 @@ from cluster_kit import Fleet, fitting, run_config, steps, until
 from distributed import Client, LocalCluster
 
 import dasktune as tune
-from dasktune.cluster.scheduler_page import page_publisher
+from dasktune.cluster.driver import launch
 from dasktune.cluster.scheduler_page.page_plugin import PROTOCOL
-from dasktune.cluster.scheduler_page.page_publisher import experiment_key
-from dasktune.dashboard.server import page_stream
+from dasktune.cluster.scheduler_page.page_publisher import PublishingLimits, experiment_key, publishing
+from dasktune.dashboard.server.page_stream import Broadcast
 from dasktune.storage.fs.storage import Storage
 
 pytestmark = pytest.mark.cluster
@@ -281,30 +282,24 @@ def test_drivers_that_speak_otherwise_have_a_page_of_their_own(fleet, tmp_path):
 @pytest.mark.parametrize("slow", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_run_does_not_wait_long_for_its_last_picture(pair, tmp_path, monkeypatch, slow):
     """Not at all, if that never comes; if it comes in time it is shown, however costly it is."""
-    turn, ends, resume = (
-        page_publisher.PagePublisher._next_update,
-        threading.Event(),
-        threading.Event(),
-    )
+    ends, resume = threading.Event(), threading.Event()
 
-    def late(self):
-        if slow and ends.is_set():
-            resume.wait(cluster_kit.PATIENCE)
-        return turn(self)
+    class Late(Broadcast):
+        def update(self, *, full=False):
+            if ends.is_set():
+                resume.wait(cluster_kit.PATIENCE)
+            return super().update(full=full)
 
-    monkeypatch.setattr(page_publisher.PagePublisher, "_next_update", late)
-    if not slow:
-        for deadline in ("_END_DEADLINE", "_DRAW_DEADLINE"):
-            monkeypatch.setattr(page_publisher, deadline, cluster_kit.PATIENCE)
-        draw = page_stream.trial_table
-
-        def costly(*arguments, **options):
+    class Costly(Broadcast):
+        def update(self, *, full=False):
             until_used = time.thread_time() + 0.1
             while time.thread_time() < until_used:
                 pass
-            return draw(*arguments, **options)
+            return super().update(full=full)
 
-        monkeypatch.setattr(page_stream, "trial_table", costly)
+    patient = PublishingLimits(report_end_s=cluster_kit.PATIENCE, draw_end_s=cluster_kit.PATIENCE)
+    more = {"make_broadcast": Late} if slow else {"make_broadcast": Costly, "limits": patient}
+    monkeypatch.setattr(launch, "publishing", partial(publishing, **more))
     page = pair.dashboard_link.replace("status", "dasktune")
     key = key_of(tmp_path, "last")
     with fitting(tuner_of(tmp_path, pair, name="last")) as results:

@@ -356,6 +356,8 @@ def publishing(
     name: str,
     loud: bool,
     on_link: Callable[[str, bool], None],
+    limits: PublishingLimits | None = None,
+    make_broadcast: Callable[[LiveExperiment], Broadcast] | None = None,
 ) -> Iterator[None]:
     """Publish an experiment's page in the scheduler's dashboard inside the ``with`` block.
 
@@ -376,6 +378,8 @@ def publishing(
     on_link : callable
         Called, in any thread, with the address of the page, and whether Dask's own pages are next
         to it.
+    limits, make_broadcast
+        As for :class:`PagePublisher`.
     """
     if not wanted:
         yield
@@ -387,7 +391,15 @@ def publishing(
         if loud:
             print_promptly(sys.stderr, f"Dashboard: {link}\n")
 
-    publisher = PagePublisher(connection, storage, name, dashboard_url_of(given), report)
+    publisher = PagePublisher(
+        connection,
+        storage,
+        name,
+        dashboard_url_of(given),
+        report,
+        limits=limits,
+        make_broadcast=make_broadcast,
+    )
     publisher.open()
     try:
         yield

@@ -12,7 +12,8 @@ from projection_kit import PAYLOADS, RecordFeed  # isort: skip - beside the unit
 from dasktune.dashboard.server.experiment_source import ExperimentSource, SingleExperiment
 from dasktune.dashboard.server.listing.experiment_summaries import ExperimentSummary
 from dasktune.dashboard.server.live_experiment import LiveExperiment
-from dasktune.dashboard.server.web import WebServer
+from dasktune.dashboard.server.viewer import Viewer
+from dasktune.dashboard.server.web import PageServer, WebServer
 
 pytest.importorskip("selenium.webdriver")
 
@@ -83,13 +84,20 @@ document.dispatchEvent(new Event("visibilitychange"))
 
 @pytest.mark.slow
 def test_a_page_behind_another_one_is_sent_nothing_until_it_is_seen_again(browser):
-    projection = hostile_projection()
-    server = WebServer(SingleExperiment(LiveExperiment(lambda: projection, RecordFeed())))
+    projection, viewers = hostile_projection(), []
+
+    def make_viewer(*arguments, **more):
+        viewers.append(Viewer(*arguments, **more))
+        return viewers[-1]
+
+    live = LiveExperiment(lambda: projection, RecordFeed())
+    server = PageServer(SingleExperiment(live), make_viewer=make_viewer)
     try:
         open_live(browser, server.url)
-        [viewer] = server._viewers
+        [viewer] = viewers
         seen = threading.Event()
-        viewer._header.on_change("tags", lambda name, old, new: seen.set())
+        header = viewer.document.select_one({"name": "header"})
+        header.on_change("tags", lambda name, old, new: seen.set())
         for hidden in (True, False):
             seen.clear()
             browser.execute_script(SEE, hidden)

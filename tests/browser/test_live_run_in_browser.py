@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ from projection_kit import projection_of, result, started, suggested  # isort: s
 from dasktune.dashboard import serve
 from dasktune.dashboard.server.experiment_source import SingleExperiment
 from dasktune.dashboard.server.live_experiment import LiveExperiment
-from dasktune.dashboard.server.web import WebServer
+from dasktune.dashboard.server.viewer import Viewer
+from dasktune.dashboard.server.web import PageServer
 
 pytest.importorskip("selenium.webdriver")
 
@@ -124,9 +126,7 @@ def wait_until_seen(browser, words):
 
 
 @pytest.mark.slow
-def test_a_page_says_when_its_server_is_silent_and_back(browser, monkeypatch):
-    monkeypatch.setattr("dasktune.dashboard.server.viewer._HEARTBEAT_SECONDS", 0.0)
-    monkeypatch.setattr("dasktune.dashboard.server.viewer._LOST_AFTER_SECONDS", 10.0)
+def test_a_page_says_when_its_server_is_silent_and_back(browser):
     records = [suggested("a"), started("a", 0.0), result("a", 1, 1.0, loss=1.0)]
     live = LiveExperiment(lambda: projection_of(*records, total=4), Silent())
     stuck, free = threading.Event(), threading.Event()
@@ -138,7 +138,7 @@ def test_a_page_says_when_its_server_is_silent_and_back(browser, monkeypatch):
                 free.wait(PATIENCE)
             return super().opened()
 
-    server = WebServer(Source(live))
+    server = PageServer(Source(live), make_viewer=partial(Viewer, heartbeat_s=0.0, lost_after_s=10.0))
     try:
         open_live(browser, server.url)
         wait_until_seen(browser, "driver is running")

@@ -16,11 +16,11 @@ from projection_kit import (  # isort: skip - beside the unit tests
     suggested,
 )
 
-from dasktune.dashboard.server import web
 from dasktune.dashboard.server.experiment_source import SingleExperiment
 from dasktune.dashboard.server.live_experiment import LiveExperiment
-from dasktune.dashboard.server.parts import trial_brush
-from dasktune.dashboard.server.web import WebServer
+from dasktune.dashboard.server.parts.trial_brush import TrialBrush
+from dasktune.dashboard.server.viewer import Viewer
+from dasktune.dashboard.server.web import EndLimits, PageServer, WebServer
 from dasktune.storage.experiment.tuner_json import TunerFile
 from dasktune.storage.fs.storage import Storage
 
@@ -49,10 +49,11 @@ def records():
 
 
 @pytest.fixture
-def site():
+def site(request):
+    """Serve the experiment, with the options of the server that a test has as its parameter."""
     feed = RecordFeed()
     live = LiveExperiment(lambda: projection_of(*records(), total=COUNT), feed, command=COMMAND)
-    server = WebServer(SingleExperiment(live))
+    server = PageServer(SingleExperiment(live), **getattr(request, "param", {}))
     yield server, feed
     server.close()
 
@@ -208,12 +209,15 @@ def test_the_keyboard_reaches_the_tabs_before_the_figures_and_chooses_a_page(bro
     browser.get("about:blank")
 
 
-def test_the_page_of_a_run_that_has_ended_says_so_and_has_all_pages(browser, site, monkeypatch):
-    # On a busy machine the pages may take longer than a driver waits. Then the header names the
-    # pages that are not drawn, as the component tests check; here all must be drawn.
-    monkeypatch.setattr(web, "_FINAL_DRAW_SECONDS", 200.0)
-    monkeypatch.setattr(web, "_FINAL_POLL_TIMEOUT", 100.0)
-    monkeypatch.setattr(web, "_CLOSE_TIMEOUT", 300.0)
+# On a busy machine the pages may take longer than a driver waits. Then the header names the pages
+# that are not drawn, as the component tests check; here all must be drawn.
+@pytest.mark.parametrize(
+    "site",
+    [{"end_limits": EndLimits(poll_s=100.0, draw_s=200.0, close_s=300.0)}],
+    indirect=True,
+    ids=["patient"],
+)
+def test_the_page_of_a_run_that_has_ended_says_so_and_has_all_pages(browser, site):
     server, feed = site
     open_live(browser, server.url)
     titles = pages(browser)
@@ -353,8 +357,12 @@ def test_a_box_in_a_figure_chooses_the_trials_of_table_curves_and_slices(browser
     assert complaints(browser) == []
 
 
-def test_more_trials_than_a_message_to_the_server_may_have_are_not_chosen(browser, site, monkeypatch):
-    monkeypatch.setattr(trial_brush, "_MAX_CHARACTERS", 20)
+def with_small_brush(*arguments, **more):
+    return Viewer(*arguments, **more, brush=TrialBrush(most_characters=20))
+
+
+@pytest.mark.parametrize("site", [{"make_viewer": with_small_brush}], indirect=True, ids=["small brush"])
+def test_more_trials_than_a_message_to_the_server_may_have_are_not_chosen(browser, site):
     server, _ = site
     open_live(browser, server.url)
     go(browser, 1)

@@ -90,7 +90,7 @@ def _start(
     storage: Storage,
     runner_time: Callable[[], float],
     commander: Callable[[], Commands | None] | None,
-    found: Mapping[str, Callable[[], Any]],
+    found: Mapping[str, Any],
 ) -> tuple[DriverFeed, WebServer] | tuple[None, None]:
     try:
         # Imported here: Bokeh takes half a second.

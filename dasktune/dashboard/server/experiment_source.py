@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 import time
+from collections.abc import Callable
 from functools import partial
 from threading import Lock
 from typing import Final
@@ -133,6 +134,10 @@ class ExperimentFolder(ExperimentSource):
     ----------
     storage : Storage
         The directory.
+    clock : callable, default=time.monotonic
+        Returns seconds.
+    most_by_metric : int, default=8
+        Maximum number of views by another metric.
 
     Raises
     ------
@@ -140,14 +145,20 @@ class ExperimentFolder(ExperimentSource):
         If it contains no experiment.
     """
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        most_by_metric: int = _MOST_BY_METRIC,
+    ) -> None:
+        self._storage, self._clock, self._most_by_metric = storage, clock, most_by_metric
         #: Held while the two dicts below are changed or copied, never while the storage is read.
         self._lock = Lock()
         self._lives: dict[str, LiveExperiment] = {}
         #: Views by another metric, by name, metric and mode; the last requested one is last.
         self._by_metric: dict[tuple[str, str, Mode], LiveExperiment] = {}
-        self._summaries, self._scan = ExperimentSummaries(storage), DirectoryScan(storage)
+        self._summaries, self._scan = ExperimentSummaries(storage), DirectoryScan(storage, clock)
         with reading(SPEC_FILE, storage):
             self._is_one = storage.exists(SPEC_FILE)
         if self._is_one:
@@ -157,7 +168,7 @@ class ExperimentFolder(ExperimentSource):
 
     def _check_directory(self) -> None:
         """Raise a StorageError unless the directory contains an experiment."""
-        while self._scan.scan_some(time.monotonic()) and not self._scan.experiments:
+        while self._scan.scan_some(self._clock()) and not self._scan.experiments:
             pass
         if self._scan.error:
             raise StorageError(self._scan.error)
@@ -240,11 +251,11 @@ class ExperimentFolder(ExperimentSource):
     def _has_room(self) -> bool:
         """Drop views by other metrics that have no viewer if there are many; return if one fits."""
         idle = [one for one, other in self._by_metric.items() if not other.viewers]
-        for one in idle[: max(0, len(self._by_metric) + 1 - _MOST_BY_METRIC)]:
+        for one in idle[: max(0, len(self._by_metric) + 1 - self._most_by_metric)]:
             forecast = self._by_metric.pop(one).forecast
             if forecast is not None:
                 forecast.stop()
-        return len(self._by_metric) < _MOST_BY_METRIC
+        return len(self._by_metric) < self._most_by_metric
 
     @property
     def offers_metrics(self) -> bool:
@@ -270,14 +281,14 @@ class ExperimentFolder(ExperimentSource):
         if self._is_one:
             return False
         scan = self._scan
-        more = scan.scan_some(time.monotonic() + _SCAN_SECONDS)
+        more = scan.scan_some(self._clock() + _SCAN_SECONDS)
         return self._summaries.refresh(scan.experiments, scan.broken) or more
 
     @property
     def list_note(self) -> str:
         """How old the list of experiments is, or why it cannot be read; empty if it is recent."""
         error, read_at = self._scan.error, self._scan.read_at
-        age = 0.0 if read_at is None else time.monotonic() - read_at
+        age = 0.0 if read_at is None else self._clock() - read_at
         # In steps: each other text is sent to all viewers.
         shown = f"as of {format_duration(age // _OLD * _OLD)} ago" if age >= _OLD else ""
         return f"cannot be read again: {error}; shown {shown or 'as it was'}" if error else shown

@@ -48,6 +48,10 @@ _STRIDE: Final = 64
 _MOST_RENDERED: Final = 64
 
 
+def _start_thread(call: Callable[[], None]) -> None:
+    Thread(target=call, daemon=True).start()
+
+
 class LiveExperiment:
     """The projection of an experiment, and its figures as they should look now.
 
@@ -79,6 +83,8 @@ class LiveExperiment:
     replay : callable, optional
         Replays the experiment under other trial schedulers; it reads the journal itself. Without it
         there is no page for that.
+    start_thread : callable, optional
+        Calls a function in a new thread; it makes a slow figure.
 
     Attributes
     ----------
@@ -107,7 +113,9 @@ class LiveExperiment:
         command: str = "",
         storage: Storage | None = None,
         replay: Replay | None = None,
+        start_thread: Callable[[Callable[[], None]], object] = _start_thread,
     ) -> None:
+        self._start_thread = start_thread
         self.command, self.storage = command, storage
         #: Whether the server of the pages ends, so that nothing can be shown later.
         self.is_closing = False
@@ -300,7 +308,7 @@ class LiveExperiment:
             self._is_making = True
             # A known version is shown first, even if it is not the newest one any more.
             task = self._build_spare if lacks_models else self._make
-            Thread(target=self._run_task, args=(name, partial(task, name, make)), daemon=True).start()
+            self._start_thread(partial(self._run_task, name, partial(task, name, make)))
         return None if known is None or lacks_models else known[0]
 
     def has_failed(self, name: str) -> bool:

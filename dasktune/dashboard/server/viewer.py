@@ -294,6 +294,14 @@ class Viewer:
     draws_later : bool, default=False
         Whether to draw the first figures once the browser has been sent the page: it loads Bokeh's
         scripts meanwhile.
+    make_pages : callable, optional
+        Returns the pages of the experiment; by default `experiment_pages`.
+    brush : TrialBrush, optional
+        The viewer's choice of trials; a new one by default.
+    heartbeat_s : float, default=5.0
+        Seconds between two heartbeats to the page.
+    lost_after_s : float, default=20.0
+        Seconds without a heartbeat until the page shows that the server is lost.
     """
 
     def __init__(
@@ -305,10 +313,20 @@ class Viewer:
         *,
         has_list: bool = False,
         draws_later: bool = False,
+        make_pages: Callable[[LiveExperiment], list[Page]] = experiment_pages,
+        brush: TrialBrush | None = None,
+        heartbeat_s: float = _HEARTBEAT_SECONDS,
+        lost_after_s: float = _LOST_AFTER_SECONDS,
     ) -> None:
         self.live, self.lives, self.document = live, (live,), document
+        self._make_pages = make_pages
+        self._heartbeat_s, self._lost_after_s = heartbeat_s, lost_after_s
         self._header = Div(
-            text="", disable_math=True, sizing_mode="stretch_width", stylesheets=[InlineStyleSheet(css=LOST)]
+            text="",
+            name="header",
+            disable_math=True,
+            sizing_mode="stretch_width",
+            stylesheets=[InlineStyleSheet(css=LOST)],
         )
         self._heartbeat: Any = Div(visible=False, name="pulse")
         self._last_heartbeat = time.monotonic()
@@ -316,7 +334,7 @@ class Viewer:
         self._pages: list[Page] = []
         self._panels: list[list[Panel]] = []
         self._detail: Panel | None = None
-        self._brush = TrialBrush()
+        self._brush = TrialBrush() if brush is None else brush
         budget = live.cpu_budget
         self._log = LogView(live.storage, budget.measured, lambda: budget.is_contended)
         self._log.rank_select.on_change("value", lambda name, old, new: self.update())
@@ -366,7 +384,7 @@ class Viewer:
     def _scripts(self) -> list[Any]:
         """Return the scripts that the page runs once it is loaded."""
         models = {"header": self._header}
-        watching = {**models, "pulse": self._heartbeat, "timeout": 1000 * _LOST_AFTER_SECONDS}
+        watching = {**models, "pulse": self._heartbeat, "timeout": 1000 * self._lost_after_s}
         return [
             CustomJS(args=models, code=_REPORT_VISIBILITY),
             CustomJS(args=watching, code=_WATCH_HEARTBEAT),
@@ -384,7 +402,7 @@ class Viewer:
         """Update the page if it is visible; a session outlives its browser by some seconds."""
         if self.is_hidden:
             return
-        if time.monotonic() - self._last_heartbeat >= _HEARTBEAT_SECONDS:
+        if time.monotonic() - self._last_heartbeat >= self._heartbeat_s:
             self._last_heartbeat = time.monotonic()
             self._heartbeat.tags = [self._last_heartbeat]
         self.update()
@@ -549,7 +567,7 @@ class Viewer:
 
     def _begin(self) -> None:
         """Add the pages; each stays empty until it is visible."""
-        self._pages = experiment_pages(self.live)
+        self._pages = self._make_pages(self.live)
         self._panels = [
             [Panel(part, self._pick, self._brush) for part in page.sections] for page in self._pages
         ]

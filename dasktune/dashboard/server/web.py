@@ -34,7 +34,7 @@ from dasktune.dashboard.server.controls import Commander
 from dasktune.dashboard.server.experiment_source import ExperimentSource
 from dasktune.dashboard.server.listing.comparison_viewer import MOST_COMPARED, ComparisonViewer
 from dasktune.dashboard.server.listing.list_viewer import ListViewer
-from dasktune.dashboard.server.listing.metric_select import MAX_NAME, MetricSelect
+from dasktune.dashboard.server.listing.metric_select import MetricSelect, chosen_metric
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.dashboard.server.repeated_errors import RepeatedErrors
 from dasktune.dashboard.server.request_gate import GuardedApplication, RequestGate
@@ -42,7 +42,7 @@ from dasktune.dashboard.server.viewer import Viewer
 from dasktune.full_collections import quick_full_collections
 from dasktune.trial.metrics import Mode
 
-__all__ = ["PageApplication", "WebServer"]
+__all__ = ["EndLimits", "PageApplication", "PageServer", "WebServer"]
 
 logger = logging.getLogger(__name__)
 
@@ -85,16 +85,8 @@ _LIST_PAUSE: Final = 15.0
 _RETRY_SECONDS: Final = 0.1
 #: Maximum seconds to wait for the thread to start.
 _START_TIMEOUT: Final = 30.0
-#: Maximum seconds to wait for the thread to end. The driver waits, so it must be short.
-_CLOSE_TIMEOUT: Final = 3.0
 #: Maximum seconds from a signal to its handler while the main thread waits for the server.
 _SIGNAL_SECONDS: Final = 0.5
-#: Maximum seconds for the last poll.
-_FINAL_POLL_TIMEOUT: Final = 1.0
-#: Maximum seconds from the beginning of the end until all pages have been drawn for the last time.
-_FINAL_DRAW_SECONDS: Final = 2.0
-#: Maximum seconds for the last figure to be drawn, and for the browser to show it.
-_FINAL_SEND_SECONDS: Final = 0.7
 
 #: Maximum number of open connections.
 _MAX_CONNECTIONS: Final = 256
@@ -138,14 +130,6 @@ async def _run_in_thread(call: Callable[[], T]) -> T:
 
     threading.Thread(target=work, daemon=True, name="dasktune-dashboard-reader").start()
     return await future
-
-
-def _chosen_metric(arguments: Mapping[str, Sequence[bytes]]) -> tuple[str, Mode] | None:
-    """Return the metric and the mode in an address; None without a valid pair."""
-    metric, mode = (arguments.get(name, [b""])[0].decode("utf-8", "replace") for name in ("metric", "mode"))
-    if not 0 < len(metric) <= MAX_NAME or mode not in ("min", "max"):
-        return None
-    return metric, cast("Mode", mode)
 
 
 def _is_connected(document: Document) -> bool:
@@ -215,7 +199,7 @@ class _Address:
         """Return what the arguments of a request name."""
         names = [one.decode("utf-8", "replace") for one in arguments.get("compare", [])]
         name = arguments.get("experiment", [b""])[0].decode("utf-8", "replace")
-        metric = _chosen_metric(arguments) if offers_metrics else None
+        metric = chosen_metric(arguments) if offers_metrics else None
         return cls(tuple(dict.fromkeys(names[:MOST_COMPARED])), name, metric)
 
 
@@ -255,10 +239,23 @@ async def _poll_all(lives: set[LiveExperiment]) -> None:
             logger.exception("the last records of an experiment could not be read")
 
 
-class WebServer:
-    """Serves pages of experiments until it is closed; read-only without a commander.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndLimits:
+    """How long the end of a server may take. The driver waits for it, so it must be short."""
 
-    With a commander, or if other machines can reach it, the pages require the token in `link`.
+    #: Maximum seconds for the last poll.
+    poll_s: float = 1.0
+    #: Maximum seconds from the beginning of the end until all pages have been drawn for the last
+    #: time.
+    draw_s: float = 2.0
+    #: Maximum seconds for the last figure to be drawn, and for the browser to show it.
+    send_s: float = 0.7
+    #: Maximum seconds for which `PageServer.close` waits for the thread to end.
+    close_s: float = 3.0
+
+
+class PageServer:
+    """Serves pages of experiments as `WebServer` does, with viewers and limits that may be chosen.
 
     Parameters
     ----------
@@ -272,6 +269,11 @@ class WebServer:
         Other names of this server that browsers may use, as ``host:port``.
     commander : callable, optional
         Returns the object that takes commands; None while the experiment does not run.
+    make_viewer : callable, optional
+        Makes the viewer of an experiment for a new session; by default `Viewer`, whose arguments it
+        gets.
+    end_limits : EndLimits, optional
+        How long the end of the server may take; 3 s by default.
 
     Raises
     ------
@@ -292,7 +294,11 @@ class WebServer:
         address: str = "localhost",
         origins: Sequence[str] = (),
         commander: Callable[[], Commander | None] | None = None,
+        make_viewer: Callable[..., Viewer] = Viewer,
+        end_limits: EndLimits | None = None,
     ) -> None:
+        self._make_viewer = make_viewer
+        self._end_limits = EndLimits() if end_limits is None else end_limits
         self._experiments, self._address, self._origins = experiments, address, tuple(origins)
         self.port = port
         self._commander = commander
@@ -337,12 +343,13 @@ class WebServer:
 
     def close(self) -> None:
         """Stop the server; return after 3 s at the latest. A second call does nothing."""
+        timeout = self._end_limits.close_s
         if self._loop is not None and self._thread.is_alive():
             # The loop may close before this call: Tornado then ignores the callback.
             self._loop.add_callback(self._end)
-            self._thread.join(_CLOSE_TIMEOUT)
+            self._thread.join(timeout)
             if self._thread.is_alive():
-                logger.warning("the dashboard did not stop within %g s", _CLOSE_TIMEOUT)
+                logger.warning("the dashboard did not stop within %g s", timeout)
 
     def wait(self) -> None:
         """Wait until the server has stopped.
@@ -529,9 +536,10 @@ class WebServer:
         """Poll for the last time, and show the final state to all viewers, on all their pages."""
         # Without a connection there is no browser that could show anything.
         lives = {live for one in self._viewers if _is_connected(one.document) for live in one.lives}
-        until = time.monotonic() + _FINAL_DRAW_SECONDS
+        limits = self._end_limits
+        until = time.monotonic() + limits.draw_s
         try:
-            await asyncio.wait_for(_poll_all(lives), _FINAL_POLL_TIMEOUT)
+            await asyncio.wait_for(_poll_all(lives), limits.poll_s)
         except asyncio.TimeoutError:
             logger.debug("the last records are not shown: reading them took too long")
         # Browsers may have left or come during the poll; from here on, nothing else runs until each
@@ -541,7 +549,7 @@ class WebServer:
             shown = [self._shown_end(viewer, until) for viewer in viewers]
             # A session that has ended meanwhile drops its callbacks: do not wait for it for ever.
             left = until - time.monotonic()
-            await asyncio.wait(shown, timeout=max(left, 0.0) + _FINAL_SEND_SECONDS)
+            await asyncio.wait(shown, timeout=max(left, 0.0) + limits.send_s)
 
     def _shown_end(self, viewer: _AnyViewer, until: float) -> asyncio.Future[None]:
         """Schedule the last update of a viewer; return a future that is done once it is shown."""
@@ -609,7 +617,7 @@ class WebServer:
             select = MetricSelect(found.metric) if self._experiments.offers_metrics else None
             has_list = self._experiments.has_list
             options = {"has_list": has_list, "draws_later": True}
-            self._add_viewer(Viewer(found.live, document, self._commander, select, **options))
+            self._add_viewer(self._make_viewer(found.live, document, self._commander, select, **options))
         else:
             self._add_viewer(ListViewer(self._experiments, document))
 
@@ -637,3 +645,44 @@ class WebServer:
                 live.viewers -= 1
 
         viewer.document.on_session_destroyed(leave)
+
+
+class WebServer(PageServer):
+    """Serves pages of experiments until it is closed; read-only without a commander.
+
+    With a commander, or if other machines can reach it, the pages require the token in `link`.
+
+    Parameters
+    ----------
+    experiments : ExperimentSource
+        The experiments.
+    port : int, default=0
+        The port. If it is in use, or 0, a free port is chosen.
+    address : str, default="localhost"
+        The interface; by default other machines cannot reach the server.
+    origins : sequence of str, default=()
+        Other names of this server that browsers may use, as ``host:port``.
+    commander : callable, optional
+        Returns the object that takes commands; None while the experiment does not run.
+
+    Raises
+    ------
+    OSError
+        If it cannot listen at this address.
+
+    Attributes
+    ----------
+    port : int
+        The port at which it listens.
+    """
+
+    def __init__(
+        self,
+        experiments: ExperimentSource,
+        *,
+        port: int = 0,
+        address: str = "localhost",
+        origins: Sequence[str] = (),
+        commander: Callable[[], Commander | None] | None = None,
+    ) -> None:
+        super().__init__(experiments, port=port, address=address, origins=origins, commander=commander)

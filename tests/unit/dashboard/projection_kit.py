@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from math import inf, nan
 from typing import Any
@@ -10,6 +11,7 @@ from dasktune.config import TuneConfig
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.schedulers import ASHAScheduler, PopulationBasedTraining
 from dasktune.space import loguniform, uniform
+from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.json_lines import decode
 from dasktune.testing import MemoryStore, simulate
 
@@ -93,7 +95,9 @@ def falling(config: dict[str, Any]) -> Any:
         yield {"loss": config["x"] + 1 / epoch}, 1.0 + config["x"]
 
 
-def asha_journal(store: MemoryStore | None = None, num_samples: int = 30) -> list[dict[str, Any]]:
+def asha_journal(
+    store: MemoryStore | None = None, num_samples: int = 30, reduction_factor: float = 3
+) -> list[dict[str, Any]]:
     store = store or MemoryStore()
     simulate(
         falling,
@@ -103,7 +107,7 @@ def asha_journal(store: MemoryStore | None = None, num_samples: int = 30) -> lis
             mode="min",
             num_samples=num_samples,
             seed=0,
-            scheduler=ASHAScheduler(max_t=27, reduction_factor=3),
+            scheduler=ASHAScheduler(max_t=27, reduction_factor=reduction_factor),
         ),
         slots=4,
         store=store,
@@ -171,6 +175,22 @@ def hostile_records() -> list[dict[str, Any]]:
 def hostile_projection(**goals: Any) -> ExperimentProjection:
     goals = {"metric": list(PAYLOADS[:2]), "mode": ["min", "max"], "name": PAYLOADS[0], **goals}
     return projection_of(*hostile_records(), **goals)
+
+
+class FailingStorage(Storage):
+    """A directory whose names cannot be listed while the event `is_down` is set."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.__dict__["is_down"] = threading.Event()
+
+    def with_retry(self, seconds: float, still_needed: Any = None) -> FailingStorage:
+        return self
+
+    def names(self, *parts: str) -> list[str]:
+        if self.__dict__["is_down"].is_set():
+            raise PermissionError("no access")
+        return super().names(*parts)
 
 
 class RecordFeed:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from bokeh.models import CustomJS, InlineStyleSheet, Select
 
@@ -12,15 +13,15 @@ from dasktune.dashboard.labels import label
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.report.style import INPUT
 from dasktune.results.result import is_auto_filled
-from dasktune.trial.metrics import flatten, number
+from dasktune.trial.metrics import Mode, flatten, number
 
-__all__ = ["MAX_NAME", "MetricSelect"]
+__all__ = ["MetricSelect", "chosen_metric"]
 
 #: Maximum number of metrics offered, of trials whose last results are read for their names, and of
 #: characters of a name.
 _MOST_METRICS: Final = 60
 _MOST_TRIALS: Final = 20
-MAX_NAME: Final = 500
+_MAX_NAME: Final = 500
 
 _OWN: Final = ("", "the goal of the experiment")
 
@@ -35,6 +36,20 @@ if (choice.value) {
 }
 window.location.search = "?" + address
 """
+
+
+def chosen_metric(arguments: Mapping[str, Sequence[bytes]]) -> tuple[str, Mode] | None:
+    """Return the metric and the mode in an address; None without a valid pair.
+
+    Parameters
+    ----------
+    arguments : mapping of str to sequence of bytes
+        The arguments of the address, which any browser may send.
+    """
+    metric, mode = (arguments.get(name, [b""])[0].decode("utf-8", "replace") for name in ("metric", "mode"))
+    if not 0 < len(metric) <= _MAX_NAME or mode not in ("min", "max"):
+        return None
+    return metric, cast("Mode", mode)
 
 
 class MetricSelect:
@@ -78,7 +93,7 @@ class MetricSelect:
             name
             for trial in islice(projection.changed_since(0), _MOST_TRIALS)
             for name, value in flatten(trial.metrics).items()
-            if not is_auto_filled(name) and len(name) <= MAX_NAME and number(value) is not None
+            if not is_auto_filled(name) and len(name) <= _MAX_NAME and number(value) is not None
         )
         # Metrics are added, not removed: trials may report different ones.
         known = list(dict.fromkeys([*(self._names or ()), *names]))[:_MOST_METRICS]

@@ -73,7 +73,7 @@ if (found.size) brush.tags = [...found]
 
 #: Maximum number of characters of the chosen trials' ids together. The server ends the connection
 #: of a browser that sends a longer message than 1 MiB; a character may take three bytes.
-_MAX_CHARACTERS: Final = 300_000
+_MOST_CHARACTERS: Final = 300_000
 
 #: Chooses the trials that the table's filter leaves. Arguments: `brush`, `bar`, `source`, `view`,
 #: `most`.
@@ -110,13 +110,19 @@ _CLEAR: Final = "brush.tags = []; bar.visible = false"
 class TrialBrush:
     """The choice of trials of one viewer, and the bar that names and clears it.
 
+    Parameters
+    ----------
+    most_characters : int, default=300_000
+        Maximum number of characters of the ids of all chosen trials together.
+
     Attributes
     ----------
     root : bokeh model
         The bar, invisible while all trials are shown.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, most_characters: int = _MOST_CHARACTERS) -> None:
+        self._most_characters = most_characters
         style = [InlineStyleSheet(css=INPUT)]
         self._brush: Any = Paragraph(text="", disable_math=True, name=BRUSH_NAME)
         clear = Button(label="Show all trials", width=130, name="clear brush", stylesheets=style)
@@ -179,7 +185,7 @@ class TrialBrush:
             name="brush filtered",
             stylesheets=[InlineStyleSheet(css=INPUT)],
         )
-        of_table = {"source": table.source, "view": table.view, "most": _MAX_CHARACTERS}
+        of_table = {"source": table.source, "view": table.view, "most": self._most_characters}
         arguments = {"brush": self._brush, "bar": self.root, **of_table}
         made.js_on_click(CustomJS(args=arguments, code=_CHOOSE_FILTERED))
         return made

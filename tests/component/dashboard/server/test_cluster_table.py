@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from bokeh.document import Document
-from bokeh.models import Div
+from bokeh.models import Div, Tabs
 from projection_kit import PAYLOADS, result, started, suggested
 
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
@@ -69,7 +69,8 @@ def test_the_table_is_shown_while_others_share_the_cluster() -> None:
 
     def table() -> str:
         viewer.update()
-        [card] = [panel.card for panel in viewer._panels[0] if panel.section.name == "shares"]
+        # Below the figures of the first page.
+        *_, card = document.select_one({"type": Tabs}).tabs[0].child.children
         shown = [div.text for div in card.select({"type": Div})]
         return shown[0] if card.visible and shown else ""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 import time
 from dataclasses import replace
@@ -37,7 +39,7 @@ from dasktune.dashboard.report.trial_table import table_spec, trial_table
 from dasktune.dashboard.server.diff import RenderedFigure
 from dasktune.dashboard.server.feed import DriverFeed
 from dasktune.dashboard.server.live_experiment import LiveExperiment
-from dasktune.dashboard.server.page_stream import _pages
+from dasktune.dashboard.server.page_stream import Broadcast
 from dasktune.dashboard.server.pages import experiment_pages, trial_section
 from dasktune.dashboard.server.viewer import PLACEHOLDER, Viewer
 from dasktune.storage.experiment.experiment_store import ExperimentStore
@@ -479,7 +481,7 @@ def test_the_last_update_draws_all_pages_and_says_how_to_look_on():
     for tab in tabs:
         for card in tab.child.children:
             assert card.children[0].name != PLACEHOLDER or not card.visible, tab.title
-    html = viewer._header.text
+    html = header_of(document)
     assert "The server of this page has ended" in seen(html)
     assert escape(command) in html
     assert "a <b>" not in html
@@ -516,9 +518,14 @@ def drawn_pages(document):
     ]
 
 
-def named_pages(viewer):
+def header_of(document):
+    """Return the header of a page as HTML."""
+    return document.select_one({"name": "header"}).text
+
+
+def named_pages(document):
     """Return the titles of the pages that the header names as not drawn."""
-    found = re.search(r"before it had drawn the last state of ([^.]*)[.]", seen(viewer._header.text))
+    found = re.search(r"before it had drawn the last state of ([^.]*)[.]", seen(header_of(document)))
     return found[1].split(", ") if found else []
 
 
@@ -532,14 +539,14 @@ def test_at_each_step_of_the_end_the_page_says_which_pages_lack_the_last_state()
     titles = [tab.title for tab in document.select_one({"type": Tabs}).tabs]
     steps = viewer.show_end(time.monotonic() + 600)
     next(steps)
-    assert named_pages(viewer) == titles
+    assert named_pages(document) == titles
     for number, _ in enumerate(steps):
         # A regular update between two steps changes nothing: the process may end at any time.
         viewer.update()
-        if LAST not in seen(viewer._header.text):
-            assert named_pages(viewer) == titles, number
+        if LAST not in seen(header_of(document)):
+            assert named_pages(document) == titles, number
     assert number >= len(titles)
-    assert LAST in seen(viewer._header.text)
+    assert LAST in seen(header_of(document))
     assert drawn_pages(document) == titles
 
 
@@ -552,10 +559,10 @@ def test_the_last_update_ends_in_time_and_names_the_pages_that_it_has_not_drawn(
     titles = [tab.title for tab in document.select_one({"type": Tabs}).tabs]
     for _ in viewer.show_end(time.monotonic() - 1):
         pass
-    assert "The server of this page has ended" in seen(viewer._header.text)
+    assert "The server of this page has ended" in seen(header_of(document))
     # The first page has been drawn, but not for the last time.
-    assert named_pages(viewer) == titles
-    assert LAST not in seen(viewer._header.text)
+    assert named_pages(document) == titles
+    assert LAST not in seen(header_of(document))
     texts = [tab.child.children[0].children[0].text for tab in document.select_one({"type": Tabs}).tabs[1:]]
     assert set(texts) == {"The server ended before this figure was drawn."}
 
@@ -565,18 +572,20 @@ def test_a_figure_that_cannot_be_drawn_at_the_end_costs_no_other_page(caplog):
     live = LiveExperiment(lambda: projection, Feed())
     live.poll()
     document = Document()
-    viewer = Viewer(live, document)
 
     def fail():
         raise ZeroDivisionError("a bug of a figure")
 
-    [panel] = [one for page in viewer._panels for one in page if one.section.name == "failures"]
-    panel.set_section(replace(panel.section, make=fail))
+    def pages_with_a_bug(live):
+        *others, errors = experiment_pages(live)
+        return [*others, replace(errors, sections=[replace(one, make=fail) for one in errors.sections])]
+
+    viewer = Viewer(live, document, make_pages=pages_with_a_bug)
     for _ in viewer.show_end(time.monotonic() + 600):
         pass
-    assert named_pages(viewer) == ["Errors"]
+    assert named_pages(document) == ["Errors"]
     assert "Errors" not in drawn_pages(document)
-    assert len(drawn_pages(document)) == len(viewer._pages) - 1
+    assert len(drawn_pages(document)) == len(document.select_one({"type": Tabs}).tabs) - 1
     assert "a bug of a figure" in caplog.text
 
 
@@ -589,7 +598,7 @@ def test_the_end_waits_little_for_a_thread_that_holds_the_lock():
     with live.lock:
         for _ in viewer.show_end(time.monotonic() + 600):
             pass
-    assert LAST not in seen(viewer._header.text)
+    assert LAST not in seen(header_of(document))
     assert not document.select_one({"name": "controls"}).visible
     texts = [tab.child.children[0].children[0].text for tab in document.select_one({"type": Tabs}).tabs[1:]]
     assert set(texts) == {"The server ended before this figure was drawn."}
@@ -600,21 +609,22 @@ def test_pages_are_there_before_the_first_trial_and_say_why_they_are_empty():
     live.poll()
     document = Document()
     viewer = Viewer(live, document)
-    titles = [tab.title for tab in document.select_one({"type": Tabs}).tabs]
+    tabs = document.select_one({"type": Tabs})
+    titles = [tab.title for tab in tabs.tabs]
     assert titles == ["Overview", "Trials", "Parameters", "Scheduler", "Workers", "Errors"]
-    text = seen(viewer._header.text)
+    text = seen(header_of(document))
     assert "No trial has been created yet" in text
     assert "trials done 0 of 4" in text
     for number in range(len(titles)):
-        viewer._tabs.active = number
+        tabs.active = number
     live.projection.extend([suggested("a", x=1), started("a", 0.0), result("a", 1, 1.0, loss=1.0)])
-    viewer._tabs.active = 1
+    tabs.active = 1
     until = time.monotonic() + 120
     # A render thread of the page Parameters may hold the lock, and a figure waits for its turn.
     while document.select_one({"type": DataTable}).source.data["trial"] != ["a"]:
         assert time.monotonic() < until
         viewer.update()
-    assert "No trial has been created yet" not in viewer._header.text
+    assert "No trial has been created yet" not in header_of(document)
 
 
 def test_the_page_in_dask_s_dashboard_calls_its_pages_as_the_driver_s_own_ones():
@@ -622,7 +632,8 @@ def test_the_page_in_dask_s_dashboard_calls_its_pages_as_the_driver_s_own_ones()
     live = LiveExperiment(lambda: projection, Feed())
     live.poll()
     own = [page.title for page in experiment_pages(live)]
-    other = [page.title for page in _pages(live)]
+    page = json.loads(gzip.decompress(Broadcast(live).update().page))
+    other = [tab.title for tab in Document.from_json(page).select_one({"type": Tabs}).tabs]
     assert [title for title in own if title in other] == other
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from projection_kit import FailingStorage
 
 from dasktune.dashboard.server.experiment_source import ExperimentFolder
 from dasktune.dashboard.server.listing.directory_scan import DirectoryScan
-from dasktune.storage.fs.storage import Storage
+from dasktune.storage.experiment.experiment_store import SPEC_FILE
 
 
 class SlowStorage:
@@ -95,18 +98,22 @@ def test_a_directory_that_cannot_be_read_keeps_the_last_list_and_its_age():
 
 
 @pytest.mark.parametrize(
-    ("age", "error", "note"),
+    ("age", "is_down", "note"),
     [
-        (None, "", ""),
-        (9.0, "", ""),
-        (27.0, "", "as of 20 s ago"),
-        (27.0, "no answer", "cannot be read again: no answer; shown as of 20 s ago"),
-        (1.0, "no answer", "cannot be read again: no answer; shown as it was"),
+        (None, False, ""),
+        (9.0, False, ""),
+        (27.0, False, "as of 20 s ago"),
+        (27.0, True, "cannot be read again: .*no access.*; shown as of 20 s ago"),
+        (1.0, True, "cannot be read again: .*no access.*; shown as it was"),
     ],
 )
-def test_the_list_says_how_old_it_is(tmp_path, monkeypatch, age, error, note):
-    folder = ExperimentFolder.__new__(ExperimentFolder)
-    folder._scan = DirectoryScan(Storage(tmp_path))
-    monkeypatch.setattr("time.monotonic", lambda: 1_000.0)
-    folder._scan.read_at, folder._scan.error = None if age is None else 1_000.0 - age, error
-    assert folder.list_note == note
+def test_the_list_says_how_old_it_is(tmp_path, age, is_down, note):
+    storage, now = FailingStorage(tmp_path), [1_000.0]
+    # Of a directory that is an experiment no list is read.
+    storage.write_bytes(SPEC_FILE if age is None else f"one/{SPEC_FILE}", b"{}")
+    folder = ExperimentFolder(storage, clock=lambda: now[0])
+    now[0] += age or 0.0
+    if is_down:
+        storage.is_down.set()
+        folder.refresh()
+    assert re.fullmatch(note, folder.list_note)

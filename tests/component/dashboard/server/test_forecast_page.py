@@ -242,18 +242,19 @@ def test_a_server_that_ends_says_that_a_forecast_was_not_computed_and_ends_its_t
     assert (began.is_set(), live.forecast.found, live.forecast.error) == (False, None, "")
 
 
-def test_the_forecast_of_a_view_that_is_dropped_ends(tmp_path, monkeypatch, replay):
-    monkeypatch.setattr("dasktune.dashboard.server.experiment_source._MOST_BY_METRIC", 1)
+def test_the_forecast_of_a_view_that_is_dropped_ends(tmp_path):
     store = ExperimentStore(Storage(tmp_path))
     store.create({"name": "exp", "metric": "loss", "mode": "min"})
     store.close()
-    experiments = ExperimentFolder(Storage(tmp_path))
+    experiments = ExperimentFolder(Storage(tmp_path), most_by_metric=1)
     views = [experiments.find_by_metric("", metric, "min") for metric in ("size", "time")]
     assert experiments.opened()[1:] == views[1:]
     # A thread that computes ends at its next progress, and no other can start.
-    views[0].forecast._replay = replay
+    before = [view.forecast.generation for view in views]
     views[0].forecast.start()
-    assert views[0].forecast.share is None
+    assert (views[0].forecast.share, views[0].forecast.generation) == (None, before[0])
+    views[1].forecast.start()
+    assert views[1].forecast.generation > before[1]
 
 
 def test_an_experiment_with_very_many_results_is_not_replayed_in_the_server(replay):

@@ -11,18 +11,21 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from itertools import count
 
 import pytest
 from bokeh.application.handlers.document_lifecycle import DocumentLifecycleHandler
 from bokeh.application.handlers.function import FunctionHandler
+from bokeh.client import pull_session
 from bokeh.document import Document
 from bokeh.models import DataTable, Div, Plot, Tabs
 from bokeh.server.callbacks import NextTickCallback, PeriodicCallback
 from bokeh.server.contexts import ApplicationContext
 from projection_kit import (
     PAYLOADS,
+    FailingStorage,
     RecordFeed,
     asha_journal,
     hostile_records,
@@ -46,12 +49,12 @@ from dasktune.dashboard.server.experiment_source import ExperimentFolder, Single
 from dasktune.dashboard.server.feed import DriverFeed, JournalFeed
 from dasktune.dashboard.server.listing.comparison_viewer import ComparisonViewer, comparison_html
 from dasktune.dashboard.server.listing.list_viewer import ListViewer
-from dasktune.dashboard.server.listing.metric_select import MetricSelect
+from dasktune.dashboard.server.listing.metric_select import MetricSelect, chosen_metric
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.dashboard.server.pages import experiment_pages
 from dasktune.dashboard.server.request_gate import CONTENT_SECURITY_POLICY
 from dasktune.dashboard.server.viewer import PLACEHOLDER, STALE_NOTE, Viewer
-from dasktune.dashboard.server.web import WebServer, _chosen_metric
+from dasktune.dashboard.server.web import PageServer, WebServer
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
@@ -295,12 +298,13 @@ def test_figures_of_a_part_of_the_journal_are_drawn_again_when_all_of_it_is_read
         store.append(record)
     store.commit(force=True)
     store.close()
-    now, spent = count(step=0.5), [0.0]
+    now, spent, calls = count(step=0.5), [0.0], []
     live = LiveExperiment(
         lambda: ExperimentProjection(metric="loss", mode="min"),
         JournalFeed(JournalFollower(Storage(tmp_path / "exp"))),
         clock=lambda: next(now),
         used=lambda: spent[0],
+        start_thread=lambda call: calls.append(call),
     )
     seen = {}
 
@@ -313,9 +317,8 @@ def test_figures_of_a_part_of_the_journal_are_drawn_again_when_all_of_it_is_read
         with live.lock:
             live.render("quick", lambda: dear("quick"))
             live.render_in_thread("slow", lambda: dear("slow"))
-        until = time.monotonic() + 60
-        while live._is_making:
-            assert time.monotonic() < until
+        while calls:
+            calls.pop()()
 
     assert live.poll()
     draw_all()
@@ -506,12 +509,13 @@ def test_a_figure_that_others_replace_while_a_viewer_waits_for_its_models_is_mad
 
 
 def test_figures_of_all_trials_together_take_three_percent_of_a_processor():
-    now, spent = [0.0], [0.0]
+    now, spent, calls = [0.0], [0.0], []
     live = LiveExperiment(
         lambda: projection_of(*asha_journal()),
         RecordFeed(),
         clock=lambda: now[0],
         used=lambda: spent[0],
+        start_thread=lambda call: calls.append(call),
     )
     made = []
 
@@ -524,9 +528,8 @@ def test_figures_of_all_trials_together_take_three_percent_of_a_processor():
         live.projection.version += 1
         with live.lock:
             live.render_in_thread("one", make)
-        until = time.monotonic() + 60
-        while live._is_making:
-            assert time.monotonic() < until
+        while calls:
+            calls.pop()()
 
     for now[0] in range(200):
         ask()
@@ -619,16 +622,26 @@ def server():
     assert not is_serving(server)
 
 
+@contextmanager
+def pulled(server, **arguments):
+    """Open a page as a browser does; yield the session with the models that it was sent."""
+    session = pull_session(url=server.url, arguments=arguments)
+    try:
+        yield session
+    finally:
+        session.close()
+
+
 def test_a_page_is_sent_before_its_figures_are_drawn_and_loads_only_the_scripts_that_it_needs(server):
     with urllib.request.urlopen(server.url, timeout=60) as page:
         html = page.read().decode()
     scripts = re.findall(r'<script[^>]* src="[^"]*/([\w-]+)\.min\.js', html)
     assert scripts == ["bokeh", "bokeh-widgets", "bokeh-tables"]
-    [viewer] = server._viewers
-    until = time.monotonic() + 60
-    while viewer._tabs is None:
-        assert time.monotonic() < until
-        time.sleep(0.001)
+    with pulled(server) as session:
+        until = time.monotonic() + 60
+        while session.document.select_one({"type": Tabs}) is None:
+            assert time.monotonic() < until
+            session.pull()
 
 
 def test_a_viewer_of_a_server_draws_nothing_until_its_page_is_sent():
@@ -815,7 +828,7 @@ def test_an_experiment_is_shown_by_any_metric_that_its_trials_report(tmp_path):
     ],
 )
 def test_an_address_names_a_metric_and_a_mode_or_none(query, wanted):
-    assert _chosen_metric(query) == wanted
+    assert chosen_metric(query) == wanted
 
 
 def test_viewers_are_served_while_a_thread_looks_for_an_experiment(tmp_path, monkeypatch):
@@ -862,17 +875,15 @@ def test_viewers_are_served_while_a_thread_looks_for_an_experiment(tmp_path, mon
     assert looks[1] == f"{looks[0]} found"
 
 
-def test_a_directory_that_cannot_be_read_is_shown_as_its_list_with_the_reason(tmp_path, monkeypatch, caplog):
+def test_a_directory_that_cannot_be_read_is_shown_as_its_list_with_the_reason(tmp_path, caplog):
     new_store(tmp_path / "one").close()
-    experiments = ExperimentFolder(Storage(tmp_path))
+    storage = FailingStorage(tmp_path)
+    experiments = ExperimentFolder(storage)
     while experiments.refresh():
         pass
     assert experiments.list_note == ""
 
-    def fail(self, *parts):
-        raise PermissionError("no access")
-
-    monkeypatch.setattr(Storage, "names", fail)
+    storage.is_down.set()
     assert not experiments.refresh()
     assert [one.name for one in experiments.summaries()] == ["one"]
     server = WebServer(experiments)
@@ -880,10 +891,10 @@ def test_a_directory_that_cannot_be_read_is_shown_as_its_list_with_the_reason(tm
         for _ in range(3):
             with urllib.request.urlopen(f"{server.url}?experiment=other", timeout=60) as page:
                 assert "<title>experiments · dasktune</title>" in page.read().decode()
-        [viewer, *_] = server._viewers
-        assert isinstance(viewer, ListViewer)
-        assert "1 experiment, cannot be read again" in viewer._title.text
-        assert "no access" in viewer._title.text
+        with pulled(server, experiment="other") as session:
+            title = session.document.select_one({"name": "title"}).text
+        assert "1 experiment, cannot be read again" in title
+        assert "no access" in title
     finally:
         server.close()
     failing = "the dashboard could not look for an experiment"
@@ -927,12 +938,15 @@ def test_a_comparison_has_a_line_for_each_experiment_of_the_same_goal_and_a_row_
 
 def test_an_experiment_that_an_address_names_twice_is_compared_once(tmp_path):
     new_store(tmp_path / "exp").close()
-    server = WebServer(ExperimentFolder(Storage(tmp_path / "exp")))
+    experiments = ExperimentFolder(Storage(tmp_path / "exp"))
+    server = WebServer(experiments)
     try:
         # A directory with one experiment has it under any name.
-        with urllib.request.urlopen(f"{server.url}?compare=a&compare=b", timeout=60):
-            [viewer] = server._viewers
-        assert len(viewer.lives) == 1
+        with urllib.request.urlopen(f"{server.url}?compare=a&compare=b", timeout=60) as page:
+            assert "<title>comparison" in page.read().decode()
+        # A viewer that compares it with itself would count twice.
+        [live] = experiments.opened()
+        assert live.viewers == 1
     finally:
         server.close()
 
@@ -1046,9 +1060,7 @@ def test_a_server_whose_start_is_interrupted_ends_by_itself(monkeypatch):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_server_ends_although_a_viewer_leaves_or_the_last_records_cannot_be_read(
-    monkeypatch, caplog, fails
-):
+def test_the_server_ends_although_a_viewer_leaves_or_the_last_records_cannot_be_read(caplog, fails):
     documents = []
 
     class SeenViewer(Viewer):
@@ -1067,9 +1079,9 @@ def test_the_server_ends_although_a_viewer_leaves_or_the_last_records_cannot_be_
                     raise ZeroDivisionError
             return super().poll()
 
-    monkeypatch.setattr(web, "Viewer", SeenViewer)
     feed = LastFeed(asha_journal)
-    server = WebServer(SingleExperiment(LiveExperiment(ExperimentProjection, feed)))
+    live = LiveExperiment(ExperimentProjection, feed)
+    server = PageServer(SingleExperiment(live), make_viewer=SeenViewer)
     urllib.request.urlopen(server.url, timeout=60).close()
     assert documents
     feed.is_last = True
@@ -1162,28 +1174,32 @@ def test_a_section_that_fails_leaves_the_others_of_its_page_up_to_date(monkeypat
     assert f"the section {first!r} of a page could not be updated" in caplog.text
 
 
-def test_a_section_that_fails_at_each_update_is_logged_when_its_error_changes_and_ends(monkeypatch, caplog):
+def test_a_section_that_fails_at_each_update_is_logged_when_its_error_changes_and_ends(caplog):
     live = LiveExperiment(lambda: ExperimentProjection(metric="loss", mode="min"), RecordFeed(asha_journal))
     taken(live)
-    document = Document()
-    viewer = Viewer(live, document)
-    [card, *_] = document.select_one({"type": Tabs}).tabs[0].child.children
-    panel = viewer._panels[0][0]
-    update, error, failures = panel.update, None, {RuntimeError: 0, OSError: 0}
+    error, failures = None, {RuntimeError: 0, OSError: 0}
 
-    def fail(live):
+    def fail():
         if error is not None:
             failures[type(error)] += 1
             raise error
-        return update(live)
+        return True
 
-    monkeypatch.setattr(panel, "update", fail)
+    def failing_pages(live):
+        first, *others = experiment_pages(live)
+        section, *more = first.sections
+        return [replace(first, sections=[replace(section, is_shown=fail), *more]), *others]
+
+    document = Document()
+    viewer = Viewer(live, document, make_pages=failing_pages)
+    [card, *_] = document.select_one({"type": Tabs}).tabs[0].child.children
+    name = experiment_pages(live)[0].sections[0].name
     until = time.monotonic() + 60
     while card.children[0].name == PLACEHOLDER:
         assert time.monotonic() < until
         viewer.update()
     shown = list(card.children)
-    failing = f"the section {panel.section.name!r} of a page could not be updated"
+    failing = f"the section {name!r} of a page could not be updated"
     for error in (RuntimeError("of trial 1"), RuntimeError("of trial 2"), OSError("no"), None):
         for _ in range(20):
             viewer.update()

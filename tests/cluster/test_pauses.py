@@ -172,8 +172,8 @@ def test_a_worker_that_dies_takes_checkpoints_along_but_no_trial(
     assert histories(results) == [[1, 2, 3, 4, 5]] * 4
     lost = {one["trial_id"] for one in journal(tmp_path, event="CheckpointLost")}
     again = [key for key, step in restarts(tmp_path) if step == 0]
-    # Those begin a second time, except one that has resumed on the other worker. The scheduler still
-    # sees each result once.
+    # Those begin a second time, except one that has resumed on the other worker: Dask keeps only
+    # one of two copies. The scheduler still sees each result once.
     lost -= {one["trial_id"] for one in resumed if one["worker"] != address}
     assert sorted(again) == sorted([*(one.trial_id for one in results), *lost])
     shown = tuner.runner.experiment.scheduler.shown

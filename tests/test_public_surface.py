@@ -89,6 +89,6 @@ def test_tests_use_few_private_names_and_patch_little_of_our_code():
         ("import time\nmonkeypatch.setattr(time, 'sleep', print)", 0, 0),
     ],
 )
-def test_what_counts(text: str, private: int, patched: int):
+def test_private_uses_and_patches_are_counted(text: str, private: int, patched: int):
     names = private_names_of("class A:\n    def _hidden(self):\n        self._x = self.shown = _repr_html_")
     assert (len(private_uses(text, names)), len(patches(text))) == (private, patched)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from cluster_kit import Fleet, histories, journal, kill, run_config, statuses, steps, until
@@ -44,9 +44,6 @@ if __name__ == "__main__":
 class Ledger(tune.Callback):
     """Knows every result and end that it was told, in its state."""
 
-    #: Those that have got the state of another one, in this process.
-    restored: ClassVar[list[Ledger]] = []
-
     def __init__(self) -> None:
         self.results: list[tuple[str, int]] = []
         self.ends: list[str] = []
@@ -63,7 +60,6 @@ class Ledger(tune.Callback):
     def set_state(self, state: Any) -> None:
         self.results = [tuple(pair) for pair in state["results"]]
         self.ends = state["ends"]
-        self.restored.append(self)
 
 
 def logged(place: Path, trial_id: str) -> list[int]:
@@ -111,7 +107,7 @@ def test_after_the_death_of_a_driver_no_call_is_doubled_or_missing(fleet: Fleet,
     assert histories(results) == [[1, 2, 3, 4, 5, 6]] * 2
     assert statuses(results) == {"TERMINATED"}
     ids = [result.trial_id for result in results]
-    [ledger] = Ledger.restored
+    [ledger, *_] = tuner._run_config.callbacks
     assert sorted(ledger.results) == sorted((key, step) for key in ids for step in range(1, 7))
     assert sorted(ledger.ends) == sorted(ids)
     assert [logged(tmp_path, key) for key in ids] == [[1, 2, 3, 4, 5, 6]] * 2

@@ -55,17 +55,13 @@ def single_threaded(*modules: str) -> Callable[[Callable[P, T]], Callable[P, T]]
     5.0
     """
 
-    @cache
-    def controller() -> Any:
-        return _controller(modules)
-
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)
         def limited(*args: P.args, **kwargs: P.kwargs) -> T:
-            libraries = controller()
-            if libraries is None:
+            controller = _controller(modules)
+            if controller is None:
                 return function(*args, **kwargs)
-            with _LOCK, libraries.limit(limits=1):
+            with _LOCK, controller.limit(limits=1):
                 return function(*args, **kwargs)
 
         return limited
@@ -73,6 +69,7 @@ def single_threaded(*modules: str) -> Callable[[Callable[P, T]], Callable[P, T]]
     return decorate
 
 
+@cache
 def _controller(modules: tuple[str, ...]) -> Any:
     """Return the controller of the libraries that these modules have loaded; None without one."""
     for name in modules:

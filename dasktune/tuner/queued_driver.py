@@ -124,7 +124,8 @@ def drive(
     make_queue : callable, default=ExperimentQueue
         Returns the experiments in a queue's directory.
     most_failures : int, default=MOST_FAILURES
-        As for `MOST_FAILURES`.
+        Number of drivers that may fail with one kind of error, without a new result between them,
+        before the experiment has failed.
     """
     queue, entry_id = make_queue(order.queue), order.entry_id
     stops: list[Callable[[], None]] = []

@@ -66,7 +66,8 @@ def test_two_threads_take_turns_so_that_the_last_one_restores_the_number(monkeyp
     library = Library()
     threadpoolctl = SimpleNamespace(ThreadpoolController=lambda: library)
     monkeypatch.setitem(sys.modules, "threadpoolctl", threadpoolctl)
-    limited = single_threaded("numpy.linalg")(lambda inside: inside())
+    # Modules of its own, because the libraries are found once for the same modules.
+    limited = single_threaded("numpy.linalg", "numpy.fft")(lambda inside: inside())
     begun, may_end = Event(), Event()
 
     def first():
@@ -87,4 +88,4 @@ def test_two_threads_take_turns_so_that_the_last_one_restores_the_number(monkeyp
 
 def test_without_threadpoolctl_the_number_stays(monkeypatch):
     monkeypatch.setitem(sys.modules, "threadpoolctl", None)
-    assert single_threaded("numpy.linalg")(num_threads)() == {USUAL}
+    assert single_threaded("numpy.linalg", "numpy.random")(num_threads)() == {USUAL}

@@ -150,7 +150,8 @@ class DispatcherSettings:
     impossible_timeout: float = 10.0
     #: Time between two warnings while no trial can run.
     warning_interval: float = 60.0
-    #: Mean deviation of the durations of trials up to which the end of a trial is predicted.
+    #: Mean deviation of the durations of trials, in seconds, up to which the end of a trial is
+    #: predicted.
     steady_s: float = STEADY_S
 
     @property

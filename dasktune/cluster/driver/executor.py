@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -233,7 +232,7 @@ class DaskTrialExecutor:
         if fits or self._running:
             self._insufficient.reset()
         else:
-            self._reservations.with_ledger(partial(self._check_shortage, request, time.monotonic()))
+            self._reservations.with_ledger(partial(self._check_shortage, request, self._reservations.clock()))
         return fits
 
     def has_room_instead(self, requests: Mapping[str, PlacementGroupFactory]) -> bool:

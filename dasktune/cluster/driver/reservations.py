@@ -36,7 +36,8 @@ class Reservations:
     """
 
     def __init__(self, *, heartbeat_timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+        #: Returns the time in seconds.
+        self.clock = clock
         self._lock = threading.Lock()
         self._ledger = Ledger(heartbeat_timeout=heartbeat_timeout)
         #: The reservations that are in use, by request. The inner dict is an ordered set.
@@ -54,7 +55,7 @@ class Reservations:
         with self._lock:
             if request.exclusive:
                 self._disregard_abandoned()
-            return self._ledger.fits(request, now=self._clock())
+            return self._ledger.fits(request, now=self.clock())
 
     def has_room_instead(self, requests: Sequence[tuple[TrialRun, PlacementGroupFactory]]) -> bool:
         """Whether all requests would fit if their runs freed their reservations.
@@ -67,7 +68,7 @@ class Reservations:
                 return False
             placements = [one.placement for one in reservations]
             wanted = [request for _, request in requests]
-            return self._ledger.fits_instead(placements, wanted, now=self._clock())
+            return self._ledger.fits_instead(placements, wanted, now=self.clock())
 
     def note_nearly_ended(self, run: TrialRun, seconds: float) -> bool:
         """Note that a run will end soon; return whether another run may be queued behind it.
@@ -83,7 +84,7 @@ class Reservations:
             # It may have ended already.
             if tuple(run.reservation.runs) != (run,):
                 return False
-            self._nearly_ended[run] = self._clock() + seconds
+            self._nearly_ended[run] = self.clock() + seconds
         return True
 
     def can_prefetch(self, request: PlacementGroupFactory, depth: int) -> bool:
@@ -145,13 +146,13 @@ class Reservations:
         with self._lock:
             # A worker that has left counts as new when it comes back.
             if address in self._ledger.workers:
-                self._ledger.avoid(address, self._clock() + seconds)
+                self._ledger.avoid(address, self.clock() + seconds)
 
     def follow_notice(self, address: str, seconds: float) -> None:
         """Place nothing on a worker until its announced end; a newer notice may come earlier."""
         with self._lock:
             if address in self._ledger.workers:
-                self._ledger.avoid(address, self._clock() + seconds, is_leaving=True)
+                self._ledger.avoid(address, self.clock() + seconds, is_leaving=True)
 
     def with_ledger(self, function: Callable[[Ledger, int], T]) -> T:
         """Call a function with the ledger and the number of reservations, under the lock."""
@@ -159,7 +160,7 @@ class Reservations:
             return function(self._ledger, sum(map(len, self._active.values())))
 
     def _place(self, request: PlacementGroupFactory) -> Reservation | None:
-        placement = self._ledger.place(request, now=self._clock())
+        placement = self._ledger.place(request, now=self.clock())
         if placement is None:
             return None
         workers = self._ledger.workers
@@ -203,7 +204,7 @@ class Reservations:
 
         Predictions that no longer matter are forgotten.
         """
-        now = self._clock()
+        now = self.clock()
         for run, until in tuple(self._nearly_ended.items()):
             reservation = run.reservation
             if until < now or len(reservation.runs) > 1:

@@ -5,7 +5,6 @@ The runner's thread replaces `waiting` and `growing`. The client's event loop re
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from functools import partial
 
@@ -58,7 +57,10 @@ class WantedRoom:
         return self._reservations.with_ledger(self._waiting_trials)
 
     def missing(self, demands: tuple[int, int, int] | None) -> DemandSignal | None:
-        """Return what an adaptive cluster is to be shown; None if the experiment lacks no worker.
+        """Return the demand to show an adaptive cluster.
+
+        None if the cluster is not adaptive, no trial waits or would grow, or more workers would not
+        help.
 
         Parameters
         ----------
@@ -118,7 +120,7 @@ class WantedRoom:
         known = [(run.reservation.placement, request) for run, request in runs if run is not None]
         wanted = [request for _, request in known]
         placements = [placement for placement, _ in known]
-        missing, unused = ledger.missing_bundles(placements, wanted, now=time.monotonic())
+        missing, unused = ledger.missing_bundles(placements, wanted, now=self._reservations.clock())
         new = self._growth.expected(ledger)
         more = workers_for_bundles(zip(wanted, missing, strict=True), new)
         if any(missing) and not more:

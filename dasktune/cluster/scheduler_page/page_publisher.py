@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 #: Seconds for which one call waits for a viewer. It is also the longest time between two calls,
 #: which show the scheduler that the driver is alive.
 _POLL_SECONDS: Final = 5.0
-#: The longest pause in seconds to keep to the share of the CPU time.
+#: The longest pause in seconds to keep to `PublishingLimits.cpu_share`.
 _LONGEST_PAUSE: Final = 60.0
 #: Seconds between the first two attempts to reach a lost scheduler, and between any two at most.
 _RETRY: Final = (0.5, 30.0)
@@ -74,16 +74,17 @@ class PublishingLimits:
 
     #: Seconds after which the page is published: the first trials would wait until it is.
     delay_s: float = 0.3
-    #: Shortest time in seconds between two updates, with the journal on a disk and on a remote
-    #: storage, where each update costs requests.
+    #: Shortest time in seconds between two updates, with the journal on a disk.
     period_s: float = 1.0
+    #: The same with the journal on a remote storage, where each update costs requests.
     far_period_s: float = 5.0
     #: Largest share of one CPU's time for the page while it has a viewer. A busy driver is slower
     #: by that share.
     cpu_share: float = 0.05
-    #: Maximum seconds to report the experiment's end to the scheduler, and to draw the last state
-    #: while a browser shows the page. The user waits for the results meanwhile.
+    #: Maximum seconds to report the experiment's end to the scheduler. The user waits for the
+    #: results meanwhile.
     report_end_s: float = 1.0
+    #: Maximum seconds to draw the last state while a browser shows the page; the user waits, too.
     draw_end_s: float = 5.0
 
 

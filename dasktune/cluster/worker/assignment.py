@@ -52,6 +52,8 @@ class AssignedTrial:
         self._received_seq = 0
         #: Whether a cleanup has occupied the actor after the trial's end.
         self._was_occupied = False
+        #: Whether a notice has interrupted user code.
+        self._is_interrupted = False
 
     def begin(self, run: RunBase) -> None:
         """Start the trial."""
@@ -104,8 +106,9 @@ class AssignedTrial:
             self.return_unstarted()
 
     def interrupt_if_busy(self) -> None:
-        """Interrupt user code of a trial that has not ended."""
-        if self.is_busy and not self.has_ended:
+        """Interrupt user code of a trial that has not ended; only the first call does so."""
+        if self.is_busy and not self.has_ended and not self._is_interrupted:
+            self._is_interrupted = True
             self.interrupt()
 
     def apply(self, update: TrialUpdate, *, repeated: bool = False) -> None:

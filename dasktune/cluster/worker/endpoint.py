@@ -134,7 +134,7 @@ class WorkerEndpoint:
             if trial is not None:
                 trial.apply(update, repeated=repeated)
                 for answer in update.answers:
-                    if isinstance(answer, NoticeAnswer):
+                    if isinstance(answer, NoticeAnswer) and not repeated:
                         self.notice_trial(trial, answer)
         # After the updates: a trial with a stop order in the same request is never started.
         for trial in new:
@@ -174,8 +174,8 @@ class WorkerEndpoint:
     def on_notice(self, notice: NoticeAnswer) -> None:
         """Give the notice of the worker to its trials, and report it to the driver.
 
-        A notice that arrives twice changes nothing: each trial keeps the earliest end, and a trial
-        that has left ignores orders.
+        A notice that arrives twice changes nothing: each trial keeps the earliest end, ignores
+        orders when it has left, and is interrupted once.
         """
         for trial in tuple(self._trials.values()):
             self.notice_trial(trial, notice)

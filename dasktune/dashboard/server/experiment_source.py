@@ -158,7 +158,7 @@ class ExperimentFolder(ExperimentSource):
         self._lives: dict[str, LiveExperiment] = {}
         #: Views by another metric, by name, metric and mode; the last requested one is last.
         self._by_metric: dict[tuple[str, str, Mode], LiveExperiment] = {}
-        self._summaries, self._scan = ExperimentSummaries(storage), DirectoryScan(storage, clock)
+        self._summaries, self._scan = ExperimentSummaries(storage, clock), DirectoryScan(storage, clock)
         with reading(SPEC_FILE, storage):
             self._is_one = storage.exists(SPEC_FILE)
         if self._is_one:

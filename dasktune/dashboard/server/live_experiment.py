@@ -84,7 +84,7 @@ class LiveExperiment:
         Replays the experiment under other trial schedulers; it reads the journal itself. Without it
         there is no page for that.
     start_thread : callable, optional
-        Calls a function in a new thread; it makes a slow figure.
+        Calls a function, which makes a slow figure, in a new thread.
 
     Attributes
     ----------

@@ -273,7 +273,7 @@ class PageServer:
         Makes the viewer of an experiment for a new session; by default `Viewer`, whose arguments it
         gets.
     end_limits : EndLimits, optional
-        How long the end of the server may take; 3 s by default.
+        How long the end of the server may take; by default ``EndLimits()``.
 
     Raises
     ------
@@ -342,7 +342,7 @@ class PageServer:
         return f"{self.url}{gate.prefix[1:]}/?token={gate.token}" if gate.token else self.url
 
     def close(self) -> None:
-        """Stop the server; return after 3 s at the latest. A second call does nothing."""
+        """Stop the server, at most for `EndLimits.close_s`. A second call does nothing."""
         timeout = self._end_limits.close_s
         if self._loop is not None and self._thread.is_alive():
             # The loop may close before this call: Tornado then ignores the callback.

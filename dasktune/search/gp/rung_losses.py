@@ -189,7 +189,7 @@ class RungLosses:
     def pending(
         self, running: Iterable[int], *, most: int = _MOST_PENDING
     ) -> tuple[list[int], NDArray[np.float64]]:
-        """Return the configurations that are expected to reach another rung, and its resources u.
+        """Return the configurations that are expected to reach another rung, and that rung's u.
 
         A configuration whose last result is the one recorded at a rung is left out until it reports
         again: its trial may be paused there, and not every scheduler tells searchers so.
@@ -200,7 +200,8 @@ class RungLosses:
             The configurations whose trials are not known to be paused or to have ended; unknown
             ones are ignored.
         most : int, default=100
-            The largest number of configurations. Of more of them the newest ones are returned.
+            The largest number of configurations, at least 1. Of more of them the newest ones are
+            returned.
 
         Returns
         -------

@@ -213,6 +213,28 @@ def test_a_request_that_arrives_twice_interrupts_once():
     assert run.told[3:] == [order, "interrupt"]
 
 
+def test_a_notice_that_arrives_twice_interrupts_once():
+    run = NoticedRun()
+    worker, endpoint = noticed_endpoint(run)
+    endpoint.poll(Request(number=1, assignments=assignments("a")))
+    notice = NoticeAnswer(seconds=20.0, reason="the driver ends")
+    update = TrialUpdate(incarnation="a", durable_seq=0, received_seq=0, answers=(notice,))
+    for _ in range(2):
+        endpoint.poll(Request(number=2, updates=(update,)))
+    assert worker.fire() == [10.0, 15.0]
+    assert run.told.count("interrupt") == 1
+
+
+def test_two_notices_of_a_worker_interrupt_once():
+    run = NoticedRun()
+    worker, endpoint = noticed_endpoint(run)
+    endpoint.poll(Request(number=1, assignments=assignments("a")))
+    for seconds in (120.0, 60.0):
+        WorkerNotices.of(worker).give(seconds, "spot")
+    worker.fire()
+    assert run.told.count("interrupt") == 1
+
+
 def test_a_worker_with_notice_returns_new_trials_and_reports_the_notice_again():
     run = NoticedRun()
     worker, endpoint = noticed_endpoint(run)

@@ -1,4 +1,4 @@
-"""The room that an experiment lacks: what other experiments and an adaptive cluster are told of it.
+"""The room that an experiment lacks: what it shows to other experiments and to an adaptive cluster.
 
 The runner's thread replaces `waiting` and `growing`. The client's event loop reads them.
 """

@@ -192,7 +192,7 @@ class RungLosses:
         """Return the configurations that are expected to reach another rung, and that rung's u.
 
         A configuration whose last result is the one recorded at a rung is left out until it reports
-        again: its trial may be paused there, and not every scheduler tells searchers so.
+        again: its trial may be paused there, which not every scheduler reports to searchers.
 
         Parameters
         ----------

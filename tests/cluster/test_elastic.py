@@ -34,6 +34,7 @@ from cluster_kit import (
 from control_kit import told_client
 from distributed import Client, LocalCluster
 from distributed.comm.core import CommClosedError
+from distributed.diagnostics.plugin import SchedulerPlugin
 
 import dasktune as tune
 from dasktune.errors import PreflightError
@@ -159,6 +160,53 @@ def test_an_adaptive_cluster_goes_and_comes_again_in_the_middle_of_an_experiment
     until(lambda: size(adaptive) == 0)
     with Client(adaptive, set_as_default=False) as observer:
         assert_clean(observer)
+
+
+class SlowToLoad:
+    """A trainable that takes longer to import than Dask lets a worker of these clusters be idle."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _load_slowly, ()
+
+    def __call__(self, config: dict[str, Any]) -> None:
+        gated(config)
+
+
+def _load_slowly() -> SlowToLoad:
+    time.sleep(3)
+    return SlowToLoad()
+
+
+class Removals(SchedulerPlugin):
+    def __init__(self) -> None:
+        self.addresses: list[str] = []
+
+    def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:
+        self.addresses.append(worker)
+
+
+@pytest.mark.slow
+def test_an_adaptive_cluster_keeps_new_workers_while_they_are_checked(
+    adaptive: LocalCluster, tmp_path: Path
+) -> None:
+    until(lambda: size(adaptive) == 0)
+    removals = Removals()
+    adaptive.scheduler.add_plugin(removals, name="removals")
+    trials = tune.Tuner(
+        SlowToLoad(),
+        param_space={"place": str(tmp_path), "gate": tune.grid_search(["a", "b"])},
+        run_config=run_config(tmp_path),
+        client=adaptive,
+    )
+    try:
+        with fitting(trials) as future:
+            until(lambda: len(notes(tmp_path)) == 2)
+            assert not removals.addresses
+            for gate in "ab":
+                (tmp_path / gate).touch()
+            assert statuses(future.result(timeout=60)) == {"TERMINATED"}
+    finally:
+        adaptive.scheduler.remove_plugin("removals")
 
 
 def demanding(dask_scheduler: Any) -> set[str]:

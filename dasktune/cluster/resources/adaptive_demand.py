@@ -10,8 +10,10 @@ submitted tasks add up to the work of a cluster of the wanted size: the target i
 the tasks of other clients keep their weight.
 
 Scaling down needs no message. The tasks are released when no trial waits, and a lease holds its
-worker while it runs a trial. If Dask retires a worker at the moment when a trial is placed there,
-the worker's plugin pauses the trial, which then runs elsewhere.
+worker while it runs a trial. A new worker has no lease until the driver has checked it, which may
+take longer than Dask lets a worker be idle. So until then the tasks also request the workers that
+are there. If Dask retires a worker at the moment when a trial is placed there, the worker's plugin
+pauses the trial, which then runs elsewhere.
 """
 
 from __future__ import annotations
@@ -109,7 +111,8 @@ def demand_signal(
     Returns
     -------
     DemandSignal or None
-        None if no room is missing, or more workers would not help.
+        None if no room is missing, or more workers would not help. While the driver checks a worker
+        and no more are needed, the signal makes Dask keep those that are there.
 
     Examples
     --------
@@ -130,7 +133,10 @@ def demand_signal(
         needs = request.required_resources
         missing = waiting - sum(_free_room(needs, ledger, address) for address in usable)
         more = _workers_for(request, missing, new_worker)
-    return signal_for(more, ledger, busy=busy, place=place, sharers=sharers) if more else None
+    # The room on a new worker is not missing, but no lease keeps that worker yet.
+    if more or any(ledger.workers[address].status != "running" for address in usable):
+        return signal_for(more, ledger, busy=busy, place=place, sharers=sharers)
+    return None
 
 
 def signal_for(more: int, ledger: Ledger, *, busy: int = 0, place: int = 0, sharers: int = 1) -> DemandSignal:

@@ -109,6 +109,28 @@ def test_room_on_a_worker_that_was_given_notice_is_missing() -> None:
     assert ledger.leaving == frozenset()
 
 
+@pytest.mark.parametrize("status", ["init", "unchecked"])
+def test_workers_are_kept_until_they_are_checked(status: str) -> None:
+    one, new = needs(CPU=1), worker("new")
+
+    def target(waiting: int, *workers: WorkerCapacity, request: PlacementGroupFactory = one) -> int:
+        shown = demand_signal(request, waiting, ledger_of(*workers), new_worker=new)
+        threads = sum(one.nthreads for one in workers)
+        return dask_target(shown, workers=len(workers), threads=threads, leases=0)
+
+    unchecked = [worker(str(number), status=status) for number in range(2)]
+    # All the room that the trials need is on workers to which Dask has given no task yet.
+    assert target(2, *unchecked) == 2
+    assert target(1, *unchecked) == 2
+    assert target(1, worker("checked"), unchecked[0]) == 2
+    # From then on each trial's lease keeps its worker.
+    assert target(2, worker("a"), worker("b")) == 0
+    # More are requested as ever.
+    assert target(3, *unchecked) == 3
+    # No new worker has room for this request, but the one to be checked has.
+    assert target(9, worker("large", 4, status=status), request=needs(CPU=4)) == 1
+
+
 def test_workers_that_share_a_host_are_requested_together() -> None:
     # Two hosts with two bundles each, and a worker for each bundle.
     request = HostPlacement([{"CPU": 1}] * 4, per_host=2)
@@ -181,8 +203,10 @@ def test_bundles_that_share_a_worker_need_one() -> None:
 def test_room_that_is_there_or_about_to_be_is_not_asked_for() -> None:
     # One is being looked at, one may never take a trial.
     ledger = ledger_of(worker("a", 2), worker("b", 2, status="unchecked"), worker("c", 9, status="refused"))
-    assert demand_signal(needs(CPU=1), 4, ledger, new_worker=worker()) is None
-    assert demand_signal(needs(CPU=1), 5, ledger, new_worker=worker()) is not None
+    shown = demand_signal(needs(CPU=1), 4, ledger, new_worker=worker())
+    assert dask_target(shown, workers=3, threads=13, leases=0) == 3
+    shown = demand_signal(needs(CPU=1), 5, ledger, new_worker=worker())
+    assert dask_target(shown, workers=3, threads=13, leases=0) == 4
 
 
 def test_workers_that_would_be_too_small_are_not_asked_for() -> None:

@@ -40,16 +40,31 @@ def kill_started_with(variable: str, value: str, spared: str = TRACKER) -> list[
     Leaves out this process, the one that tracks resources, and those with `spared` in their command
     line.
     """
-    killed = []
+    killed: list[str] = []
+    while _kill_those_there(variable, value, spared, killed):
+        time.sleep(0.01)
+    return killed
+
+
+def _kill_those_there(variable: str, value: str, spared: str, killed: list[str]) -> bool:
+    """Kill the processes that show this value; return whether some may show it soon.
+
+    While a process begins its program it shows neither environment nor command line, although
+    `Popen` has returned to the one that started it. A thread of the kernel never shows them, so
+    only new ones count.
+    """
+    some_begin = False
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.pid == os.getpid() or process.environ().get(variable) != value:
+            if process.pid == os.getpid():
                 continue
-            command = " ".join(process.cmdline())
-            if command and TRACKER not in command and spared not in command:
+            environment, command = process.environ(), " ".join(process.cmdline())
+            if not (environment and command):
+                some_begin |= time.time() - process.create_time() < 2
+            elif environment.get(variable) == value and TRACKER not in command and spared not in command:
                 process.kill()
                 killed.append(command)
-    return killed
+    return some_begin
 
 
 def kill_forks_since(begun: float) -> None:

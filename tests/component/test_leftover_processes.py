@@ -16,7 +16,8 @@ ENDLESS = [sys.executable, "-S", "-c", "import time; time.sleep(3600)"]
 
 @pytest.mark.parametrize("error", [ValueError("no"), AssertionError("no"), pytest.fail.Exception("no")])
 def test_the_processes_that_a_failed_test_has_started_are_killed(error):
-    with subprocess.Popen(ENDLESS) as others:
+    others = subprocess.Popen(ENDLESS)
+    try:
         with (  # noqa: PT012 - the process must be started where the test fails
             pytest.raises(type(error), match="no"),
             guarded_test("a test that fails"),
@@ -25,7 +26,9 @@ def test_the_processes_that_a_failed_test_has_started_are_killed(error):
             raise error
         assert started.wait(60) == -signal.SIGKILL
         assert others.poll() is None
+    finally:
         others.kill()
+        others.wait()
 
 
 def test_the_forks_that_a_failed_test_has_started_are_killed_and_others_may_follow():

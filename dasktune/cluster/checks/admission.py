@@ -96,6 +96,8 @@ class Admission:
         self._has_warned = False
         self._refused: set[str] = set()
         self._examined: set[str] = set()
+        #: Workers whose declaration has failed, and may yet have taken effect.
+        self._unconfirmed: set[str] = set()
         self._gate = asyncio.Semaphore(_AT_ONCE)
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -110,7 +112,7 @@ class Admission:
         workers : mapping
             All workers by address, as just read from the scheduler.
         """
-        for known in (self._passed, self._refused):
+        for known in (self._passed, self._refused, self._unconfirmed):
             # Forget workers that have left, because another worker may get the same address.
             known.intersection_update(workers)
         self._is_allowed = {a: verdict for a, verdict in self._is_allowed.items() if a in workers}
@@ -235,9 +237,12 @@ class Admission:
                 list(gpus),
                 declare=self._checks.declare,
                 timeout_s=self._checks.timeout_s,
+                recount=worker.address in self._unconfirmed,
             )
         except Exception as error:  # the worker or the connection may raise anything
+            self._unconfirmed.add(worker.address)
             return repr(error)
+        self._unconfirmed.discard(worker.address)
         return None
 
     def _knows_cpus(self, worker: WorkerCapacity) -> bool:

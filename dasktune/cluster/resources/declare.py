@@ -45,6 +45,7 @@ async def declare_resources(
     *,
     declare: bool,
     timeout_s: float,
+    recount: bool = False,
 ) -> None:
     """Assign GPUs to a worker, and declare its resources if it has not done so itself.
 
@@ -65,6 +66,9 @@ async def declare_resources(
         Whether to declare CPUs and GPUs to Dask.
     timeout_s : float
         Seconds that each call may take.
+    recount : bool, default=False
+        Whether an earlier call may have declared something that was not recounted: it failed, but
+        the worker may have received its order.
 
     Raises
     ------
@@ -82,6 +86,8 @@ async def declare_resources(
         # Dask forgets what tasks use when a worker declares something, so nothing comes in between.
         work = calls.run_on_worker(worker.address, _declare, known, len(gpus))
         await wait_for(work, timeout_s)
+        recount = True
+    if declare and recount:
         await wait_for(calls.tell_scheduler(_RECOUNT, worker.address), timeout_s)
 
 

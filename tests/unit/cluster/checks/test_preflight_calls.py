@@ -237,3 +237,26 @@ def test_another_version_of_dasktune_is_refused(tmp_path: Path) -> None:
     client: Any = Client(version="0.0.1")
     with pytest.raises(PreflightError, match=r"got 0\.0\.1 on tcp://10\.0\.0\.1:4000"):
         asyncio.run(preflight(client, checks(tmp_path), workers=workers()))
+
+
+def test_what_a_worker_may_have_declared_without_an_answer_is_recounted_later(tmp_path: Path) -> None:
+    recounts: list[bool] = []
+
+    async def declare(*args: Any, recount: bool, **options: Any) -> None:
+        recounts.append(recount)
+        if len(recounts) == 1:
+            raise TimeoutError("the worker was busy, and declares it later")
+
+    async def work() -> dict[str, str]:
+        admission = Admission(client, checks(tmp_path), declare=declare)
+        one = {ADDRESSES[0]: workers()[ADDRESSES[0]]}
+        for _ in range(2):
+            await admission.examine(one)
+        # Another worker has the address now.
+        admission({})
+        await admission.examine(one)
+        return {address: worker.status for address, worker in admission(one).items()}
+
+    client: Any = Client()
+    assert asyncio.run(work()) == {ADDRESSES[0]: "running"}
+    assert recounts == [False, True, False]

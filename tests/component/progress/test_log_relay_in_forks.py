@@ -45,6 +45,10 @@ def test_an_experiment_in_a_fork_has_a_thread_of_its_own(monkeypatch: pytest.Mon
 
     with relayed_logs(PATIENCE):
         package.error("of the parent")
+    # An experiment that begins before the relay's thread has ended would use that thread.
+    for thread in threading.enumerate():
+        if thread.name == "dasktune-log-relay":
+            thread.join(PATIENCE)
     # Another experiment of the parent logs at the moment of the fork.
     holding = threading.Thread(target=hold)
     monkeypatch.setattr(threading.Thread, "start", begin_late)

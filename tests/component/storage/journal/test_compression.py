@@ -47,7 +47,9 @@ def write(storage: Storage, first: int, last: int, *, compress: bool = False) ->
 
 
 def paths(storage: Storage) -> list[Path]:
-    return [Path(storage.path("journal", name)) for name in sorted(storage.names("journal"))]
+    """Return the paths of the segments; a compressor may be writing another file."""
+    names = (name for name in storage.names("journal") if not name.startswith(local_files.TEMPORARY))
+    return [Path(storage.path("journal", name)) for name in sorted(names)]
 
 
 def is_compressed(path: Path) -> bool:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from wire_kit import run_virtually
 
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME
 from dasktune.cluster.sharing.share_reporter import TRAVELLING, ShareReporter, WaitingTrials, undeclared_text
@@ -115,7 +116,7 @@ def test_the_plugin_is_registered_where_it_is_missing_and_again_on_a_new_schedul
             await asyncio.sleep(0.001)
         await share.close()
 
-    asyncio.run(work())
+    run_virtually(work())
 
 
 def test_an_experiment_alone_makes_no_call() -> None:
@@ -149,7 +150,7 @@ def test_beside_others_the_demand_is_reported_at_once_but_not_for_each_change() 
             None,
         ]
 
-    asyncio.run(work())
+    run_virtually(work())
 
 
 def test_a_new_share_is_reported_at_once_and_with_each_later_demand() -> None:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from distributed.core import Status
+from wire_kit import run_virtually
 
 from dasktune.cluster.worker.agent_link import AgentChannel, CommAgentLink, serve_agent
 from dasktune.cluster.worker.experiment_plugin import ExperimentPlugin
@@ -117,7 +118,8 @@ def test_a_ping_has_no_message_and_silence_is_the_loss_of_the_connection():
         assert await reading == "nothing came for 0.06 s"
         assert got == []
 
-    asyncio.run(exchange())
+    # In virtual time: where the loop came late, neither end would hear the other one in time.
+    run_virtually(exchange())
 
 
 def test_a_worker_with_ranks_reports_its_notices_as_long_as_they_are_served():

@@ -40,6 +40,5 @@ def tuned(search_alg, scheduler, *, seed=0, num_samples=60, **more):
             scheduler=scheduler,
             seed=seed,
         ),
-        slots=SLOTS,
-        **more,
+        **{"slots": SLOTS, **more},
     )

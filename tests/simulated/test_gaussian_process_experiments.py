@@ -35,8 +35,8 @@ class Watched(GaussianProcessSearch):
         return {resource: resources.count(resource) for resource in sorted({*resources})}
 
 
-def tuned(search_alg, scheduler, *, num_samples=50, seed=1):
-    return tuned_on_slopes(search_alg, scheduler, num_samples=num_samples, seed=seed)
+def tuned(search_alg, scheduler, *, num_samples=50, seed=1, **more):
+    return tuned_on_slopes(search_alg, scheduler, num_samples=num_samples, seed=seed, **more)
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,9 @@ def test_without_a_scheduler_the_last_results_count():
 
 
 def test_with_a_limit_it_suggests_what_it_would_with_as_many_places():
-    def configs(search):
-        return [json.dumps(result.config) for result in tuned(search, None, num_samples=20)]
+    def configs(search, slots=SLOTS):
+        return [json.dumps(result.config) for result in tuned(search, None, num_samples=20, slots=slots)]
 
-    assert configs(ConcurrencyLimiter(Watched(), SLOTS)) == configs(ConcurrencyLimiter(Watched(), SLOTS))
+    few, many = (configs(ConcurrencyLimiter(Watched(), SLOTS), slots) for slots in (SLOTS, 2 * SLOTS))
+    assert few == many
     assert len({*configs(Watched())}) == 20

@@ -7,6 +7,7 @@ import csv
 import json
 import pickle
 import re
+from statistics import fmean
 
 import pytest
 from cli_fixtures import SPEC
@@ -318,10 +319,14 @@ def test_the_best_trial_is_that_of_the_results_by_every_scope(path, results, sco
     assert code == 0
     assert (told["trial_id"], told["config"]) == (best.trial_id, best.config)
     losses = [row["loss"] for row in best.history]
-    mean = sum(losses) / len(losses)
-    assert told["value"] == pytest.approx(
-        {"last": losses[-1], "all": min(losses), "avg": mean}.get(scope, told["value"])
-    )
+    values = {
+        "last": losses[-1],
+        "all": min(losses),
+        "avg": fmean(losses),
+        "last-5-avg": fmean(losses[-5:]),
+        "last-10-avg": fmean(losses[-10:]),
+    }
+    assert told["value"] == pytest.approx(values[scope])
 
 
 def test_the_best_trial_can_be_that_of_another_metric(path, results, dasktune):

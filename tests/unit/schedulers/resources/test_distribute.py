@@ -246,7 +246,8 @@ def test_what_has_no_limit_or_does_not_exist_is_not_shared_out(more: Any):
 
 
 def test_nothing_happens_where_the_capacity_is_unknown():
-    assert Stage(DistributeResources()).resize(Stage(DistributeResources()).trials[0]) is None
+    stage = Stage(DistributeResources())
+    assert stage.resize(stage.trials[0]) is None
 
 
 def test_a_goal_that_is_given_nowhere_is_missed_before_anything_runs():

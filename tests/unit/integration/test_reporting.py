@@ -5,6 +5,7 @@ from trial_run_kit import Driver
 
 from dasktune.errors import ConfigError
 from dasktune.integration.reporting import BoostingReporter, MetricNames, report_result
+from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.trainable.reporting.trial_messages import Ended
 
 TOLD = {"eval-loss": 0.5, "eval-error": 0.1}
@@ -71,5 +72,6 @@ def test_a_checkpoint_comes_with_its_result_and_has_its_metadata():
     assert driver.values("loss") == [1.0, 0.5]
     first, second = (result.checkpoint for result in driver.results)
     assert first is None
-    storage = driver.run.spec.storage
-    assert storage.child(*second.path.split("/")).read_bytes("model") == b"trained"
+    place = driver.run.spec.storage.child(*second.path.split("/"))
+    assert place.read_bytes("model") == b"trained"
+    assert Checkpoint(place.path(), place.fs).get_metadata() == {"epoch": 2}

@@ -297,7 +297,7 @@ def test_a_value_that_can_no_longer_be_unpickled_is_named_and_costs_no_other_row
         with pytest.raises(StorageError, match=named):
             read(history)
     assert history[:10] + history[11:] == rows[:10] + rows[11:]
-    assert history[9], history[11] == (rows[9], rows[11])
+    assert (history[9], history[11]) == (rows[9], rows[11])
     # A result that was computed again replaces the one that cannot be read.
     assert not history.record(row(11, 7))
     assert history == [*rows[:10], row(11, 7), *rows[11:]]

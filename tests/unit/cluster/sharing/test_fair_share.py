@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dasktune.cluster.sharing import trial_places
@@ -654,18 +654,18 @@ def test_no_worker_is_overbooked_and_the_free_room_is_only_dealt_once(
 def test_nothing_is_left_that_a_waiting_trial_could_use(
     situation: tuple[dict[str, dict[str, float]], list[Contender]],
 ) -> None:
-    capacity, contenders = situation
-    plan = plan_shares(capacity, contenders)
-    for one in contenders:
-        request = one.requests[0]
-        needs = request.bundles[0]
-        if one.holdings or len(request.bundles) > 1 or not needs:
-            continue
-        kind, amount = next(iter(needs.items()))
-        dealt = sum(granted.get(kind, 0) for granted in plan.granted[one.name].values()) / amount
-        if dealt < request.trials:
-            is_open = [address for address in capacity if address not in one.closed]
-            assert not any(fits(plan.left[address], needs) for address in is_open)
+    # The first one holds nothing and waits for single bundles, which can be counted.
+    capacity, [one, *others] = situation
+    request = one.requests[0]
+    needs = request.bundles[0]
+    assume(needs)
+    one = one._replace(holdings=[], requests=[request._replace(bundles=(needs,))])
+    plan = plan_shares(capacity, [one, *others])
+    kind, amount = next(iter(needs.items()))
+    dealt = sum(granted.get(kind, 0) for granted in plan.granted[one.name].values()) / amount
+    if dealt < request.trials:
+        is_open = [address for address in capacity if address not in one.closed]
+        assert not any(fits(plan.left[address], needs) for address in is_open)
 
 
 @settings(max_examples=40)

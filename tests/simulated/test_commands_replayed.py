@@ -156,6 +156,7 @@ def test_nothing_starts_while_it_is_held(lived: Any):
     for record in lived[1].records:
         held = (held or record["event"] == "HoldRequested") and record["event"] != "ReleaseRequested"
         assert not (held and record["event"] == "ResourcesGranted")
+    assert any(record["event"] == "HoldRequested" for record in lived[1].records)
 
 
 def test_its_journal_leads_to_where_it_was(lived: Any):

@@ -185,6 +185,7 @@ def test_one_that_fails_and_is_tried_again_is_waited_for(synch: bool):
         run_config=RunConfig(failure_config=FailureConfig(max_failures=2)),
         slots=3,
     )
+    assert list(failures) == []
     assert all(result.status is PublicStatus.TERMINATED for result in results)
 
 
@@ -387,7 +388,9 @@ def driven(place: Lab, lives: list[int]) -> ExperimentMachine:
 @pytest.mark.parametrize("limit", range(20, 90, 7))
 def test_a_population_that_waits_for_each_other_resumes_after_its_driver_died(limit: int):
     place = population_lab(f"waiting-{limit}", synch=True)
-    experiment = driven(place, [limit])
+    with pytest.raises(Died):
+        place.begin(limit)
+    experiment = place.resume()
     assert all(trial.status.is_final for trial in experiment.trials.values())
 
 

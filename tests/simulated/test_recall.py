@@ -67,6 +67,7 @@ def test_the_trials_stand_at_each_record_where_they_stood(lived):
 
 def test_a_snapshot_is_as_good_as_what_led_to_it(lived):
     _, store = lived
+    assert store.snapshots
     whole: dict[str, Trial] = {}
     apply_records(whole, store.records)
     for position, snapshot in store.snapshots.items():

@@ -488,7 +488,9 @@ def test_event_loops_unpickle_no_metrics_of_a_checkpoint() -> None:
         path="trials/a/checkpoint_000000_i01", index=0, iteration=1, metrics={"loss": Harmful()}
     )
     made(agents, checkpoint=record).start()
-    for message in agents.told(StartRanks):
+    messages = agents.told(StartRanks)
+    assert messages
+    for message in messages:
         assert pickle.loads(pickle.dumps(message)).spec.trial_id == "a"
 
 

@@ -97,7 +97,7 @@ def test_a_trial_waits_at_milestones_only():
 
 def test_a_lost_trial_does_not_wait_again_at_the_rungs_that_it_has_passed():
     asha = ASHAScheduler(max_t=27, grace_period=3, reduction_factor=3, stop_last_trials=False)
-    # Without checkpoints, the lost trial comes to its rungs a second time.
+    # Without checkpoints, the lost trial reaches its rungs a second time.
     lose = {10.0: 0}
     _, journal = run(trainable=forgetful_curve, streams=True, scheduler=asha, slots=2, lose=lose)
     (lost,) = {record["trial_id"] for record in journal if record["event"] == "TrialLost"}

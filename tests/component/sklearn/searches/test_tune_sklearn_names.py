@@ -250,7 +250,7 @@ def test_the_figures_of_a_search_with_mode_min_show_the_smallest_as_the_best():
     assert found.best_params_["alpha"] == 1.0
     smallest = min(map(min, curves))
     # Without a journal the time of a result is known to a second, so either candidate may come
-    # first. The line of the best value goes on to the end of the search, unlike the dots.
+    # first. The line of the best value continues to the end of the search.
     best = [curve[-1] for curve in curves if curve[-1] == curve[-2]]
     assert best == [smallest]
 

@@ -59,7 +59,8 @@ def test_one_sees_how_an_experiment_stands(place: Controlled):
     assert seen["counts"]["RUNNING"] == 2
     while (best := place.client.get_experiment()["best"]) is None:
         assert place.runs
-    assert best["last_result"]["loss"] is None or best["last_result"]["loss"] >= 0
+    last = best["last_result"]
+    assert last["loss"] == best["config"]["lr"] / last["training_iteration"]
 
 
 def test_trials_are_listed_page_by_page(place: Controlled):

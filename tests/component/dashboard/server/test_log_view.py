@@ -180,6 +180,7 @@ def test_a_slow_storage_does_not_hold_up_the_loop(storage):
 
     write(storage, "one", "stdout", b"text\n")
     projection, view = trials(), LogView(storage, slow)
+    known = set(threading.enumerate())
     view.select(1)
     view.update(projection.trials)
     assert has_begun.wait(60)
@@ -187,6 +188,8 @@ def test_a_slow_storage_does_not_hold_up_the_loop(storage):
     for _ in range(3):
         view.update(projection.trials)
     assert texts(view) == []
+    begun = [one.name for one in set(threading.enumerate()) - known]
+    assert begun.count("dasktune-logs") == 1
     gate.set()
     shown(view, projection, "text")
 

@@ -275,11 +275,19 @@ def test_a_trial_that_is_to_stop_is_left_to_its_driver():
 
 
 def test_time_for_a_checkpoint_that_is_read_does_not_count():
-    def train(config):
-        assert get_checkpoint() is None
-        report({"x": 1})
+    limit = 1.0
+    uploading = threading.Event()
 
-    assert isinstance(Driver(train, report_timeout_s=5.0).end(), Ended)
+    def fence():
+        # It is asked twice, before the first file and after the last one.
+        assert not uploading.wait(0.75 * limit)  # this time is what is tested
+
+    def train(config):
+        report({"x": 1}, checkpoint=Checkpoint.from_dict({"x": 1}))
+        # It is read when its upload has ended.
+        assert get_checkpoint().to_dict() == {"x": 1}
+
+    assert isinstance(Driver(train, report_timeout_s=limit, fence=fence).end(), Ended)
 
 
 # The outbox of an abandoned trial

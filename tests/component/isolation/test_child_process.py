@@ -211,7 +211,10 @@ time.sleep(600)
 
 
 def lives(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_what_user_code_has_forked_dies_with_a_killed_worker(tmp_path: Path) -> None:
@@ -227,7 +230,7 @@ def test_what_user_code_has_forked_dies_with_a_killed_worker(tmp_path: Path) -> 
             assert lives(in_other_group)
             worker.kill()
             wait_until(lambda: not lives(forked) and not lives(in_other_group))
-            assert psutil.pid_exists(other)
+            assert lives(other)
         finally:
             worker.kill()
             os.kill(other, signal.SIGKILL)

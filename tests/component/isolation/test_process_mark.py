@@ -133,9 +133,16 @@ def test_a_process_is_read_until_it_has_begun_its_program(mark: str) -> None:
     environment = {**os.environ, **give_mark(os.environ, mark)}
     with (
         subprocess.Popen(["sleep", "60"], env=environment) as marked_one,
-        subprocess.Popen(["sleep", "60"], env={}) as without_environment,
+        subprocess.Popen(
+            ["cat"], env={}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        ) as without_environment,
     ):
         try:
+            # While it begins its program, nothing says that its environment is empty.
+            assert without_environment.stdin is not None
+            assert without_environment.stdout is not None
+            without_environment.stdin.write(b"begun\n")
+            assert without_environment.stdout.readline() == b"begun\n"
             seen: list[str] = []
 
             def read(number: str) -> bytes | None:

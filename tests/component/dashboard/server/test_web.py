@@ -622,6 +622,7 @@ def server():
     server = WebServer(SingleExperiment(live))
     yield server
     server.close()
+    server.wait()  # `close` waits for some seconds only
     assert not is_serving(server)
 
 
@@ -1036,6 +1037,7 @@ def test_an_interrupt_that_does_not_wake_the_main_thread_ends_its_wait_and_the_s
     helper.join()
     assert is_serving(server)
     server.close()
+    server.wait()
     assert not is_serving(server)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from dasktune.errors import ConfigError, check
@@ -171,19 +171,26 @@ def _from_result(result: Result) -> RecordedTrial:
 
 
 class _ProgressLine:
-    """Shows the progress as a line on standard error, if that is a terminal."""
+    """Shows the progress as a line on standard error, if that is a terminal.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    timer : callable, default=time.monotonic
+        Returns seconds on a monotonic clock.
+    """
+
+    def __init__(self, timer: Callable[[], float] = time.monotonic) -> None:
+        self._timer = timer
         self._shown = sys.stderr is not None and sys.stderr.isatty()
-        self._next = time.monotonic() + _REDRAW_SECONDS
+        self._next = timer() + _REDRAW_SECONDS
         self._drawn = False
 
     def __call__(self, done: int, total: int) -> None:
         if not self._shown:
             return
-        if done < total and time.monotonic() >= self._next:
+        if done < total and self._timer() >= self._next:
             sys.stderr.write(f"\r{done:,} of {total:,} replays ({done / total:.0%})")
-            self._next, self._drawn = time.monotonic() + _REDRAW_SECONDS, True
+            self._next, self._drawn = self._timer() + _REDRAW_SECONDS, True
         elif done == total and self._drawn:
             sys.stderr.write("\r\x1b[K")
         sys.stderr.flush()

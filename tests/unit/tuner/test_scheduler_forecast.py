@@ -239,8 +239,7 @@ class Terminal(io.StringIO):
 def test_a_terminal_shows_the_progress_until_the_end(monkeypatch, stream, shown):
     monkeypatch.setattr("sys.stderr", stream)
     times = iter([0.0, 0.1, 0.3, 0.3])
-    monkeypatch.setattr("time.monotonic", lambda: next(times))
-    line = _ProgressLine()
+    line = _ProgressLine(lambda: next(times))
     for done in (1, 2000, 4000):
         line(done, 4000)
     assert stream.getvalue() == ("\r2,000 of 4,000 replays (50%)\r\x1b[K" if shown else "")

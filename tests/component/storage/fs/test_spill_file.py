@@ -118,9 +118,12 @@ def test_a_forked_process_does_not_overwrite_what_its_parent_writes():
     first = spill.write(b"first")
     child = os.fork()
     if not child:
-        its_own = spill.write(b"of the child")
-        found = (spill.read(first), spill.read(its_own)) == (b"first", b"of the child")
-        os._exit(0 if found else 1)
+        try:
+            its_own = spill.write(b"of the child")
+            found = (spill.read(first), spill.read(its_own)) == (b"first", b"of the child")
+            os._exit(0 if found else 1)
+        finally:
+            os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     second = spill.write(b"second")
     assert [spill.read(first), spill.read(second)] == [b"first", b"second"]

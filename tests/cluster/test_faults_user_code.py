@@ -245,13 +245,17 @@ def test_user_code_that_does_not_obey_is_interrupted_and_then_left_behind(
             (tmp_path / "all-are-stuck").touch()
             results = future.result(timeout=120)
         assert statuses(results) == {"TERMINATED"}
-        assert "loop is interrupted" in notes(tmp_path)
-        assert "deaf does not listen" in notes(tmp_path)
+        # The driver may leave a thread behind before that has noted its interrupt.
+        until(lambda: {"loop is interrupted", "deaf does not listen"} <= set(notes(tmp_path)))
         # Their threads still run, there is no way to end them; but nothing waits for them any more.
-        threads = [name for names in client.run(trial_threads).values() for name in names]
-        assert len(threads) == 2
+
+        def num_threads() -> int:
+            return sum(map(len, client.run(trial_threads).values()))
+
+        # The threads of the others have nothing left to do, and end soon.
+        until(lambda: num_threads() == 2)
         (tmp_path / "release").touch()
-        until(lambda: len([n for names in client.run(trial_threads).values() for n in names]) == 1)
+        until(lambda: num_threads() == 1)
 
 
 def test_what_is_left_behind_keeps_its_resources(tmp_path: Path) -> None:

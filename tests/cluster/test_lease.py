@@ -34,6 +34,7 @@ from cluster_kit import (
 )
 from distributed import Client, LocalCluster
 from free_port import free_port
+from test_fair_share_on_cluster import WhenThereIsAFile
 
 import dasktune as tune
 
@@ -109,12 +110,15 @@ def test_another_client_s_task_waits_for_what_a_trial_holds(client: Client, tmp_
     assert notes(tmp_path) == ["runs", "runs", "foreign"]
 
 
-def test_trials_wait_for_what_another_client_s_task_holds(client: Client, tmp_path: Path) -> None:
+def test_trials_wait_for_what_another_client_s_task_holds(
+    client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     asks = client.submit(wait_for_file, tmp_path / "foreign", resources={"CPU": 2}, pure=False)
     until(lambda: books(client)["worker"] == {"CPU": 0})
     (tmp_path / "go").touch()
-    with fitting(tuner_of(gated, tmp_path, client)) as future:
-        until(lambda: (tmp_path / "run").exists())
+    with driver_settings(warning_interval=0.2), fitting(tuner_of(gated, tmp_path, client)) as future:
+        # The driver has looked for room for some time, and a trial would have noted its start.
+        until(lambda: "no worker has room for the next trial" in caplog.text)
         assert not notes(tmp_path)
         (tmp_path / "foreign").touch()
         asks.result(timeout=30)
@@ -198,10 +202,13 @@ def stubborn(config: dict[str, Any]) -> None:
 
 
 def test_a_thread_that_does_not_leave_keeps_its_resources(client: Client, tmp_path: Path) -> None:
-    options = {"tune_config": {"time_budget_s": 1.0}, "stop_grace": 0.2}
-    results = tuner_of(stubborn, tmp_path, client, num_samples=1, **options).fit()
-    assert len(results) == 1
-    assert "interrupted" in notes(tmp_path)
+    options = {"stop": WhenThereIsAFile(tmp_path / "stop"), "stop_grace": 0.2}
+    with fitting(tuner_of(stubborn, tmp_path, client, num_samples=1, **options)) as future:
+        until(lambda: "runs" in notes(tmp_path))
+        (tmp_path / "stop").touch()
+        assert len(future.result(timeout=60)) == 1
+    # The driver may leave the thread behind before that has noted its interrupt.
+    until(lambda: "interrupted" in notes(tmp_path))
     # The driver has gone; the worker knows better than the scheduler.
     assert books(client) == {**FREE, "worker": {"CPU": 1}}
     (tmp_path / "go").touch()

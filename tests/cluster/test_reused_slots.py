@@ -146,7 +146,7 @@ def test_a_cleanup_that_does_not_end_keeps_its_resources_and_others_run_on(
     with fitting(tuner_of(Lingering, hows, tmp_path, client, stop_grace=0.2)) as future:
         # The first one's place went to the third, which has ended although the cleanup still runs.
         until(lambda: len(journal(tmp_path, event="TrialEnded")) == 2)
-        assert "cleanup does not listen" in notes(tmp_path)
+        until(lambda: "cleanup does not listen" in notes(tmp_path))
         assert free_cpus(client) == 0
         assert len(journal(tmp_path, event="TrialStarted")) == 3
         (tmp_path / "waits 1").touch()
@@ -183,7 +183,8 @@ def test_a_step_that_does_not_end_keeps_its_resources_until_it_does(client: Clie
         until(lambda: "step begins" in notes(tmp_path))
         (tmp_path / "waits 1").touch()
         until(lambda: journal(tmp_path, event="TrialStopped"))
-        assert "step does not listen" in notes(tmp_path)
+        # The driver may leave the thread behind before that has noted its interrupt.
+        until(lambda: "step does not listen" in notes(tmp_path))
         # The third one runs in the place of the second.
         until(lambda: len(journal(tmp_path, event="TrialStarted")) == 3)
         assert free_cpus(client) == 0

@@ -75,9 +75,10 @@ def answers(url):
     ],
 )
 def test_a_dashboard_that_crashes_costs_nothing(pair, tmp_path, monkeypatch, broken):
-    close = WebServer.close
+    close, crashes = WebServer.close, []
 
     def crash(*args, **kwargs):
+        crashes.append(broken)
         if broken.endswith(".close"):
             close(*args)  # its thread would outlive the test
         raise RuntimeError("the dashboard is broken")
@@ -86,6 +87,7 @@ def test_a_dashboard_that_crashes_costs_nothing(pair, tmp_path, monkeypatch, bro
     grid = fit(pair, tmp_path, "broken", dashboard=True, verbose=0)
     assert len(grid) == 3
     assert grid.num_errors == 0
+    assert crashes
 
 
 class Intruder(Callback):

@@ -66,6 +66,7 @@ def test_a_class_begins_from_a_checkpoint_and_exports_at_its_end(pair, tmp_path,
         verbose=0,
         client=pair,
     )
+    assert len(analysis.trials) == 2
     for trial in analysis.trials:
         assert [row["count"] for row in trial.history] == [41, 42, 43]
         assert [row["training_iteration"] for row in trial.history] == [1, 2, 3]

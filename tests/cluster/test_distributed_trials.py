@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -220,9 +221,8 @@ def test_the_layout_of_a_trial_survives_its_driver(two_hosts: Fleet, tmp_path: P
     )
     assert "not mended yet" in only_error(one.fit())
     (tmp_path / "mended").touch()
-    # A driver that dies may not have written a snapshot.
-    for snapshot in tmp_path.glob("run/**/*snapshot*"):
-        snapshot.unlink()
+    # A driver that dies may not have written a snapshot; this one has, if it has run for long.
+    shutil.rmtree(tmp_path / "run" / "snapshots", ignore_errors=True)
     again = tune.Tuner.restore(tmp_path / "run", trainable, restart_errored=True, client=two_hosts.address)
     assert statuses(again.fit()) == {"TERMINATED"}
     seen = sorted(json.loads(line)["context"] for line in notes(tmp_path))

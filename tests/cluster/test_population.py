@@ -100,6 +100,13 @@ def climbing(config: dict[str, Any]) -> None:
             tune.report({"height": height}, checkpoint=tune.Checkpoint.from_directory(directory))
 
 
+def climbing_behind(config: dict[str, Any]) -> None:
+    """Begin with the low rate only when the test says so."""
+    if config["rate"] == 0.5:
+        wait_for_file(Path(config["place"]) / "follow")
+    climbing(config)
+
+
 class Striding(tune.Trainable):
     """Comes higher by its rate at each step, until it is enough."""
 
@@ -229,10 +236,15 @@ def test_the_weights_of_a_donor_do_not_reach_the_driver(
 
 def test_no_trial_waits_if_trials_are_cloned_in_passing(fleet: Fleet, client: Client, tmp_path: Path) -> None:
     fleet.keep(2)
-    (tmp_path / "go").touch()
-    results = tuner_of(tmp_path, fleet.address, climbing, synch=False).fit()
+    with fitting(tuner_of(tmp_path, fleet.address, climbing_behind, synch=False)) as future:
+        # The donor passes its third step although the other trial has not begun.
+        until(lambda: len(journal(tmp_path, event="ResultReported")) == STEPS - 1)
+        (tmp_path / "follow").touch()
+        until(lambda: exploits(tmp_path))
+        (tmp_path / "go").touch()
+        results = future.result(timeout=90)
     assert statuses(results) == {"TERMINATED"}
-    assert all(one["donor_iteration"] in (3, 6) for one in exploits(tmp_path))
+    assert_is_a_clone(tmp_path, results)
     assert_clean(client)
 
 

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from cluster_kit import run_config
+from cluster_kit import run_config, until
 from distributed import Client, LocalCluster
 
 import dasktune as tune
@@ -214,6 +214,7 @@ def test_workers_whose_threads_are_busy_are_checked_all_the_same(processes: Clie
         go = f"preflight-{id(tmp_path)}"
         waiting = other.map(_wait_for_event, [go] * 4, pure=False)
         try:
+            until(lambda: all(other.run(lambda dask_worker: len(dask_worker.state.executing)).values()))
             assert fly(processes, Storage(str(tmp_path))).unchecked == {}
         finally:
             other.sync(_set_event, other, go)

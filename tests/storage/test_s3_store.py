@@ -143,7 +143,9 @@ def test_two_incarnations_with_one_checkpoint_number_do_not_touch_each_other(
 ) -> None:
     for number in range(5):
         assert racers.race(f"commit-own {number}") == ["won"] * 3
-    for name, files in committed(shared, "own").items():
+    checkpoints = committed(shared, "own")
+    assert len(checkpoints) == 5 * 3
+    for name, files in checkpoints.items():
         me = str(int(name[-2:])).encode()
         assert files == {f"part{n}": me * 50_000 for n in range(4)}
 

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from cluster_kit import WITHOUT_DASKTUNE
+from cluster_kit import WITHOUT_DASKTUNE, journal, until
 from distributed import Client, LocalCluster, Nanny
 
 import dasktune as tune
@@ -414,6 +414,7 @@ def test_a_late_worker_without_dasktune_takes_no_trial_down(tmp_path: Path) -> N
         found: list[tune.ResultGrid] = []
         thread = threading.Thread(target=lambda: found.append(it.fit()))
         thread.start()
+        until(lambda: journal(tmp_path / "runs", "e", "TrialStarted"))
         _add_worker(growing, WITHOUT_DASKTUNE)
         client.wait_for_workers(2, timeout=60)
         gate.touch()

@@ -130,7 +130,8 @@ def test_the_end_of_a_runner_leaves_the_experiment_in_the_queue_and_cancel_ends_
     fleet.keep(1)
     experiment = submit(tmp_path, "run")
     runner = runner_of(tmp_path, fleet.address)
-    until(lambda: runner.step() or has_begun(tmp_path, "run"))
+    # Its second start may be cancelled before it reports, so the results are of the first one.
+    until(lambda: runner.step() or waits_at_gate(tmp_path, "run"))
     assert experiment.state == "running"
     with pytest.raises(TimeoutError, match="still running"):
         experiment.wait(timeout=0)

@@ -9,9 +9,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from dasktune.control.issuer import this_user
@@ -124,6 +126,15 @@ def is_running(pid: int) -> bool:
     return True
 
 
+def processes_of_session(session: int) -> list[int]:
+    """Return the processes of a terminal: the script is the first one of its session."""
+    found = []
+    for pid in psutil.pids():
+        with suppress(OSError):  # it has ended
+            found += [pid] if os.getsid(pid) == session else []
+    return found
+
+
 def workers(home: Path) -> list[int]:
     """Return the processes in which trials have run."""
     return [int(path.name.partition("-")[2]) for path in home.glob("pid-*")]
@@ -205,10 +216,15 @@ def test_ctrl_c_while_the_cluster_starts_leaves_nothing_behind(tmp_path: Path) -
     terminal = Terminal(tmp_path, "obedient")
     # Its storage is tried out right before the cluster starts.
     terminal.wait_until(lambda: (tmp_path / "runs").is_dir())
+    [script] = psutil.Process(terminal.process.pid).children()
     terminal.press_ctrl_c()
     status, shown = terminal.wait()
     assert status != 0
     assert "RETURNED" not in shown
+    deadline = time.monotonic() + 60
+    while left := processes_of_session(script.pid):
+        assert time.monotonic() < deadline, left
+        threading.Event().wait(0.01)
 
 
 def test_an_interrupted_experiment_does_not_begin_again_by_accident(tmp_path: Path) -> None:

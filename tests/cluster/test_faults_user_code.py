@@ -78,7 +78,7 @@ ROWS: dict[str, tuple[Any, str]] = {
     "SystemExit": (SystemExit(3), "SystemExit: 3"),
     "KeyboardInterrupt": (KeyboardInterrupt(), "KeyboardInterrupt"),
     "MemoryError": (MemoryError("no"), "MemoryError: no"),
-    "a result that cannot be pickled": (report_lock, "loss"),
+    "a result that cannot be pickled": (report_lock, "metrics['loss'] must be plain data"),
     "a result of a class of the worker": (report_stranger, "the driver cannot unpickle"),
 }
 

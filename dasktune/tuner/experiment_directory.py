@@ -104,15 +104,15 @@ def reserved_directory(
                 if config.if_exists != "new":
                     raise
                 continue
-            if config.if_exists == "replace":
-                remove_experiment(storage, lock)  # and the reservation
-            if config.if_exists == "new" and (has_experiment(storage) or queued_owner(storage)):
-                held.close()  # another driver was faster, and has ended
-                continue
-            _check_is_free(storage, each, entry_id)
-            if each != name:
-                _log_new_name(config, name, storage)
             try:
+                if config.if_exists == "replace":
+                    remove_experiment(storage, lock)  # and the reservation
+                if config.if_exists == "new" and (has_experiment(storage) or queued_owner(storage)):
+                    held.close()  # another driver was faster, and has ended
+                    continue
+                _check_is_free(storage, each, entry_id)
+                if each != name:
+                    _log_new_name(config, name, storage)
                 yield each, storage, lock
             except BaseException:
                 # A driver that has stored nothing leaves nothing.

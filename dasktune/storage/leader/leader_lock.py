@@ -187,11 +187,19 @@ class LeaderLock:
         """
         check(self.epoch == 0, "LeaderLock", "acquired once", "a second time", "Make a new one.")
         watched = _LeaseWatch(self)
-        while not self._claim(watched.wait_for_end()):
-            pass  # another candidate was faster: its lease is watched now
-        name = f"dasktune-driver-lock-{self.epoch}"
-        self._thread = threading.Thread(target=self._renew_until_closed, name=name, daemon=True)
-        self._thread.start()
+        try:
+            while not self._claim(watched.wait_for_end()):
+                pass  # another candidate was faster: its lease is watched now
+            name = f"dasktune-driver-lock-{self.epoch}"
+            thread = threading.Thread(target=self._renew_until_closed, name=name, daemon=True)
+            thread.start()
+            self._thread = thread
+        except StorageError:
+            raise  # it has claimed nothing
+        except BaseException:
+            # Ctrl-C: the caller does not learn whether it leads.
+            self._undo_acquisition()
+            raise
 
     def renew(self) -> bool:
         """Check for a successor and rewrite the lease. A thread calls this; more calls are safe.
@@ -358,22 +366,46 @@ class LeaderLock:
                 process=process_identity(os.getpid()),
             )
         )
+        # Before the lease is written: if Ctrl-C comes meanwhile, `acquire` withdraws it.
+        self.epoch, self._lease, self._process = epoch, lease, os.getpid()
+        self._confirmed = lease.renewed
+        try:
+            leads = self._write_new(lease) and self._is_highest(epoch)
+        except StorageError:
+            self.epoch, self._lease = 0, None
+            raise
+        if not leads:
+            self.epoch, self._lease = 0, None
+        return leads
+
+    def _write_new(self, lease: LeaderLease) -> bool:
+        """Write the lease of this epoch, and return False if another candidate has written one."""
         try:
             if self._descriptor >= 0:
                 os.ftruncate(self._descriptor, 0)
                 os.pwrite(self._descriptor, lease.encode(), 0)
-            self.storage.claim(lease_name(epoch), lease.encode(), durable=True)
+            self.storage.claim(lease_name(self.epoch), lease.encode(), durable=True)
         except FileExistsError:
             self._unlock()
             return False
         except Exception as error:
             self._unlock()
             raise StorageError(f"cannot take the lead of {self.storage}: {error!r}") from error
-        if not self._is_highest(epoch):
-            return False
-        self.epoch, self._lease, self._process = epoch, lease, os.getpid()
-        self._confirmed = lease.renewed
         return True
+
+    def _undo_acquisition(self) -> None:
+        """Release the lead; delete all files if no driver has led before."""
+        if self.epoch != 1:
+            self.close()
+            return
+        lock = self._descriptor
+        with contextlib.suppress(OSError):
+            # The lease may not be written yet, but the lock file is there. A candidate that has
+            # opened it already notices that it is gone.
+            path = self.storage.inside(lock_name(1)) if lock >= 0 else ""
+            if path and os.path.samestat(os.fstat(lock), os.stat(path)):
+                os.unlink(path)
+        self.withdraw()
 
     def _is_highest(self, epoch: int) -> bool:
         """Withdraw the claimed lease if there is a higher one; otherwise delete the lower ones."""

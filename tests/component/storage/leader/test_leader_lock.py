@@ -843,3 +843,48 @@ def test_a_machine_without_proc_is_known_by_name_and_address(
 
     monkeypatch.setattr(os, "readlink", missing)
     assert "/" in machine_id.__wrapped__()
+
+
+# Ctrl-C while the lead is taken
+
+
+class Interrupted(Storage):
+    """A storage in which Ctrl-C comes before or after a lease is written."""
+
+    when = ""
+
+    def claim(self, name: str, data: bytes, **options: Any) -> None:
+        if self.when == "before":
+            raise KeyboardInterrupt
+        super().claim(name, data, **options)
+        if self.when == "after":
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("has_led", [False, True])
+@pytest.mark.parametrize("when", ["before", "after", "at the thread"])
+def test_a_driver_that_is_interrupted_while_it_takes_the_lead_holds_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, has_led: bool
+) -> None:
+    storage = Interrupted(str(tmp_path / "exp"))
+    if has_led:
+        with LeaderLock(storage):
+            pass
+    storage.when = when
+    lock = LeaderLock(storage)
+    with monkeypatch.context() as patch:
+        if when == "at the thread":
+
+            def interrupt(thread: threading.Thread) -> None:
+                raise KeyboardInterrupt
+
+            patch.setattr(threading.Thread, "start", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            lock.acquire()
+    if not has_led:
+        assert list(tmp_path.iterdir()) == []
+    storage.when = ""
+    with LeaderLock(storage, ttl_s=3_000.0) as successor:
+        assert not successor.lost
+    # It can still be released by its owner, once more.
+    lock.close()

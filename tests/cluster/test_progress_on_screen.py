@@ -145,7 +145,7 @@ def test_a_pipe_gets_lines_and_the_output_is_left_to_the_program(tmp_path):
 
 
 @pytest.mark.slow
-def test_nothing_is_shown_to_who_wants_nothing(tmp_path):
+def test_nothing_is_shown_if_nothing_is_wanted(tmp_path):
     assert run(tmp_path, "", "0") == ("RETURNED 4 1\n", "")
 
 

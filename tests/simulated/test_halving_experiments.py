@@ -78,7 +78,7 @@ def calm(name: str) -> list[Any]:
     trainable=st.sampled_from([curve, forgetful]),
     streams=st.booleans(),
 )
-def test_neither_places_nor_losses_nor_limits_change_who_is_kept(
+def test_neither_places_nor_losses_nor_limits_change_which_trials_are_kept(
     name: str,
     slots: int,
     lose: dict[float, int],

@@ -258,7 +258,7 @@ def test_however_often_its_driver_dies_it_finishes(lives: list[int]):
     assert max(trial.resources.head_cpus for trial in experiment.trials.values()) == 4
 
 
-def test_a_driver_that_resumes_knows_who_has_how_much():
+def test_a_driver_that_resumes_knows_which_trial_has_how_much():
     for limit in range(25, 60, 7):
         place = place_of(f"knows-{limit}")
         with pytest.raises(Died):

@@ -119,7 +119,7 @@ def test_a_searcher_is_twice_as_fast_if_it_is_as_good_in_half_the_evaluations():
     assert speed_up(random, fast) == 0.0
 
 
-def test_tables_say_who_was_better():
+def test_tables_say_which_search_was_better():
     random = np.array([[9.0, 8.0, 7.0, (1 + seed) / 2] for seed in range(8)])
     model = np.array([[9.0, *[(1 + seed) / 4] * 3] for seed in range(8)])
     found = {"digits": {RANDOM: random, "TPE": model, "Sobol": random}}

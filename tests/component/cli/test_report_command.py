@@ -34,7 +34,7 @@ def test_a_report_is_written_into_a_directory_that_there_is(path, tmp_path, dask
     assert "--output must be in an existing directory" in err
 
 
-def test_a_dashboard_is_served_until_somebody_has_seen_enough(path, dasktune, monkeypatch):
+def test_a_dashboard_is_served_until_the_user_has_seen_enough(path, dasktune, monkeypatch):
     def looks(server):
         with urllib.request.urlopen(server.url, timeout=60) as page:
             assert page.status == 200

@@ -111,7 +111,7 @@ def test_an_experiment_that_does_not_run_is_left_alone(written, tmp_path, dasktu
     assert (code, out) == (0, "exp is not running: it is finished\n")
 
 
-def test_what_somebody_else_wrote_is_not_believed(written, tmp_path):
+def test_what_another_program_wrote_is_not_believed(written, tmp_path):
     path = written(tmp_path / "exp")
     storage, place = Storage(path), tmp_path / "exp/driver/control.json"
     with LeaderLock(storage):

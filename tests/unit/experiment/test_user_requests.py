@@ -319,7 +319,7 @@ def test_a_standstill_waits_for_the_user_and_ends_none():
     assert lab.experiment.finished
 
 
-def test_a_search_that_waits_is_not_asked_again_and_again_while_somebody_rests():
+def test_a_search_that_waits_is_not_asked_again_and_again_while_a_trial_is_suspended():
     lab = Lab()
     resting(lab)
     lab.handle(Suggested(trial_id=lab.experiment.next_trial_id, config=None, time=lab.tick()))
@@ -448,7 +448,7 @@ def test_a_snapshot_of_an_earlier_version_has_no_share():
 # Trials of the user's own
 
 
-def test_an_added_trial_goes_before_the_suggestions_but_not_before_who_has_begun():
+def test_an_added_trial_goes_before_the_suggestions_but_not_before_trials_that_have_begun():
     lab = Lab(max_worker_losses=5)
     lab.search.lookahead = 9
     lost, suggested = lab.running(), lab.add()
@@ -503,7 +503,7 @@ def test_who_is_added_after_the_stop_is_ended():
 # Snapshots
 
 
-def test_a_snapshot_knows_who_rests_who_was_added_and_what_is_held():
+def test_a_snapshot_has_the_suspended_the_added_and_the_held_trials():
     lab, other = Lab(), Lab()
     resting(lab), resting(lab, S.PAUSED), lab.add_for_the_user(lr=1)
     lab.handle(HoldRequested(time=lab.tick()))

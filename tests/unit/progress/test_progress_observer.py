@@ -43,7 +43,7 @@ def test_without_a_metric_results_are_counted():
     assert " · 2 results · " in run.last_line
 
 
-def test_a_resumed_experiment_remembers_its_best_and_who_has_ended():
+def test_a_resumed_experiment_remembers_its_best_and_its_ended_trials():
     run = Run(display=Always)
     first = run.start()
     run.report(first, 1, 0.5)

@@ -215,7 +215,7 @@ def test_dasktune_s_own_warnings_stand_above_too(live, terminal):
 
 
 @on_terminal
-def test_the_output_of_who_pipes_it_away_is_left_alone(live, terminal, monkeypatch):
+def test_output_to_a_pipe_is_left_alone(live, terminal, monkeypatch):
     output = io.StringIO()
     monkeypatch.setattr(sys, "stdout", output)
     run = running()
@@ -265,7 +265,7 @@ def test_ctrl_c_while_the_last_picture_is_waited_for_ends_the_display(live, term
 
 
 @on_terminal
-def test_a_terminal_on_which_somebody_else_draws_gets_lines(terminal):
+def test_a_terminal_on_which_other_code_draws_gets_lines(terminal):
     from rich.console import Console
     from rich.live import Live
 
@@ -281,7 +281,7 @@ def test_nothing_is_drawn_before_there_is_something_to_draw(live, terminal):
 
 
 @on_terminal
-def test_a_thread_draws_and_not_who_reports(live, terminal, monkeypatch):
+def test_a_thread_draws_and_not_the_caller(live, terminal, monkeypatch):
     threads = set()
     render = rich.console.Console.render
 

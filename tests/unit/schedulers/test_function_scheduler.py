@@ -45,7 +45,7 @@ def test_every_trial_begins_with_one_iteration_and_waits_for_the_others():
     )
 
 
-def test_only_who_is_pending_runs():
+def test_only_pending_trials_run():
     scheduler, trials = answer({}), made(2)
     assert scheduler.choose_trial_to_run(Waiting({}, trials)) is None
     assert scheduler.choose_trial_to_run(Waiting(trials, {})) is trials["a_00001"]
@@ -65,7 +65,7 @@ def test_the_function_sees_the_results_of_each_trial_in_order():
     assert list(shown[0]) == ["a_00000", "a_00001"]
 
 
-def test_who_is_asked_for_more_resumes_who_gets_nothing_waits_who_is_left_out_ends():
+def test_a_trial_with_more_budget_resumes_one_with_none_waits_and_one_left_out_ends():
     scheduler = answer({"a_00000": 3, "a_00001": 0})
     trials = made(3, iterations=2)
     assert scheduler.on_standstill(Waiting({}, trials)) == (

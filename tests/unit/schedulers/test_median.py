@@ -123,7 +123,7 @@ def test_ties_never_stop(value, n, steps):
     assert not any(stops(scheduler, number, t, value) for t in range(1, steps + 1) for number in range(n))
 
 
-def test_those_who_report_at_other_times_are_compared_at_the_last_moment_before():
+def test_trials_that_report_at_other_times_are_compared_at_the_last_moment_before():
     scheduler = rule()
     report(scheduler, 0, 1, 0.5)
     report(scheduler, 0, 3, 0.9)

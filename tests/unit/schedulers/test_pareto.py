@@ -64,7 +64,7 @@ def test_a_state_gives_the_same_fronts_back(points):
             assert again.count_better(point, index, places) == fronts.count_better(point, index, places)
 
 
-def test_who_is_in_a_better_front_is_ahead_and_who_is_lonelier_in_the_same():
+def test_a_better_front_comes_first_and_then_the_trial_with_the_most_distant_neighbours():
     line = [(0.0, 10.0), (1.0, 9.0), (2.0, 8.0), (6.0, 4.0), (10.0, 0.0)]
     fronts = ParetoFronts([*line, (-1.0, -1.0)])
     assert fronts.count_better((-1.0, -1.0), 1, 3) == 5

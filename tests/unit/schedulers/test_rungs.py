@@ -93,7 +93,7 @@ def test_the_brackets_are_those_of_the_papers_table():
 
 
 @given(st.integers(1, 2000) | st.floats(1, 2000), st.integers(2, 12) | st.floats(1.2, 12))
-def test_every_bracket_ends_at_the_limit_with_somebody(max_t, factor):
+def test_every_bracket_ends_at_the_limit_with_a_trial(max_t, factor):
     table = bracket_table(max_t, factor)
     assert [len(bracket) for bracket in table] == list(range(len(table), 0, -1))
     for bracket in table:

@@ -146,7 +146,7 @@ def test_it_raises_when_its_patience_is_over_and_says_what_to_do(
     assert numbers(patient) == [0]
 
 
-def test_what_cannot_be_stored_holds_up_who_records_it(patient: Storage, time: Time, breaks: Break) -> None:
+def test_what_cannot_be_stored_holds_up_its_writer(patient: Storage, time: Time, breaks: Break) -> None:
     writer = make(patient, time, backlog=1000, write_size=500)
     breaks(ConnectionRefusedError("refused"))
     poll(writer, time, until=50.0)
@@ -198,7 +198,7 @@ def test_a_sync_that_fails_writes_nothing_twice(
     assert numbers(local) == [0, 1]
 
 
-def test_a_mute_store_does_not_hold_up_who_records(remote: Storage, time: Time) -> None:
+def test_a_mute_store_does_not_hold_up_the_writer(remote: Storage, time: Time) -> None:
     writer = make(remote.with_retry(300.0), time)
     FakeObjectStore.mute = True
     poll(writer, time, until=1000.0)  # a single put that waited would take 30 real seconds

@@ -7,7 +7,7 @@ import pytest
 from dasktune.trial.milestone import EVERY_RESULT, Milestone, reached
 
 
-def test_every_result_is_a_milestone_of_those_who_state_none():
+def test_every_result_is_a_milestone_of_trials_that_state_none():
     assert reached(EVERY_RESULT, {"training_iteration": 1})
 
 

@@ -81,7 +81,7 @@ WHOLE = {"path": PATH, "index": 3, "iteration": 7, "metrics": {}}
         {**WHOLE, "metrics": [["loss", 1]]},
     ],
 )
-def test_a_checkpoint_record_that_somebody_else_wrote_is_refused(data: Any):
+def test_a_checkpoint_record_that_another_program_wrote_is_refused(data: Any):
     with pytest.raises(StorageError, match="checkpoint"):
         CheckpointRecord.from_json(data)
     assert CheckpointRecord.from_json(WHOLE).path == PATH

@@ -62,7 +62,7 @@ def test_before_the_run_each_signal_ends_fit_as_it_would_end_the_process():
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_that_somebody_swallowed_ends_the_start_before_the_run(number: signal.Signals):
+def test_a_signal_that_user_code_swallowed_ends_the_start_before_the_run(number: signal.Signals):
     runner = Runner()
 
     def fit() -> None:

@@ -293,7 +293,7 @@ def test_a_space_that_contains_itself_is_refused_with_the_key(tmp_path):
         tune.choice([space])
 
 
-def test_a_ctrl_c_that_somebody_swallowed_is_not_lost(tmp_path, monkeypatch):
+def test_a_ctrl_c_that_user_code_swallowed_is_not_lost(tmp_path, monkeypatch):
     @contextmanager
     def launched(*_):
         yield SimpleNamespace(close=lambda: None, wake=lambda: None, worker_resources=dict)

@@ -316,7 +316,7 @@ def test_the_timeline_has_each_stay_and_none_overlaps_another(asha):
         assert lane != other or end <= begin + 1e-9
 
 
-def test_rungs_show_everybody_who_came_and_what_was_asked_of_the_last(asha):
+def test_rungs_show_all_trials_that_came_and_what_was_asked_of_the_last(asha):
     figure = plot(asha, "rungs")
     came = [trial for data in sources(figure) if "reason" in data for trial in data["trial"]]
     assert len(came) == sum(len(trial.rungs) for trial in asha.trials)
@@ -351,7 +351,7 @@ def exploited(trial_id, time, resumed, donor="a"):
     ]
 
 
-def test_rungs_count_trials_not_visits_and_mark_who_became_a_clone():
+def test_rungs_count_trials_not_visits_and_mark_clones():
     begin = [["training_iteration", 4]]
     records = [suggested("a", x=1), suggested("b", x=3)]
     records += [started("a", 0.0), started("b", 0.0)]

@@ -287,7 +287,7 @@ def test_results_and_history_are_those_of_dask_ml():
     assert search.score(*samples()) == search.best_score_
 
 
-def test_a_model_is_scored_only_where_somebody_decides():
+def test_a_model_is_scored_only_for_a_decision():
     search = IncrementalSearchCV(
         Constant(), {"value": [1.0]}, n_initial_parameters=1, max_iter=9, fits_per_score=4
     ).fit(*samples())

@@ -137,7 +137,7 @@ def _routing():
 
 @pytest.mark.usefixtures("_routing")
 @pytest.mark.parametrize("kind", [np.copy, as_dask], ids=["numpy", "dask"])
-def test_with_routing_who_has_asked_for_weights_gets_them(kind):
+def test_with_routing_what_has_requested_weights_gets_them(kind):
     told = []
 
     def scored(y, predicted, *, sample_weight=None):

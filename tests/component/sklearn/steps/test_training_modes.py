@@ -141,7 +141,7 @@ def test_liblinear_which_restarts_each_time_is_fitted_as_a_whole(space):
     assert found.best_score_ == pytest.approx(whole.mean())
 
 
-def test_values_that_do_not_fit_together_are_left_to_who_checks_candidates():
+def test_values_that_do_not_fit_together_are_left_to_the_check_of_candidates():
     pipeline = make_pipeline(StandardScaler(), "passthrough")
     space = {"passthrough": [sgd()], "passthrough__loss": ["hinge", "log_loss"], "no": ["b"]}
     assert [one.steps[-1][1].loss for one in estimator_variants(pipeline, space)] == [

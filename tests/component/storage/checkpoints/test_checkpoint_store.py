@@ -333,7 +333,7 @@ def test_the_sweep_takes_whole_checkpoints_of_which_the_driver_never_knew(
         assert content(store.load(record)) == FILES
 
 
-def test_who_was_superseded_while_he_wrote_takes_his_checkpoint_back(
+def test_a_start_that_was_superseded_while_it_wrote_removes_its_checkpoint(
     store: CheckpointStore, storage: Storage
 ) -> None:
     def is_overtaken() -> None:

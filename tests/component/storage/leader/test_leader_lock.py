@@ -632,7 +632,7 @@ def check_damaged_lease(storage: Storage, clock: Clock, content: bytes) -> None:
     assert 30 <= clock.slept < 33
 
 
-def test_a_damaged_lease_that_changes_is_somebodys(storage: Storage, clock: Clock) -> None:
+def test_a_damaged_lease_that_changes_has_an_owner(storage: Storage, clock: Clock) -> None:
     storage.write_bytes("driver/000007.json", b"1")
     clock.meanwhile = lambda: storage.write_bytes("driver/000007.json", b"2")
     with pytest.raises(StorageError, match="another driver leads the experiment"):

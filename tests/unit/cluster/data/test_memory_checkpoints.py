@@ -172,7 +172,7 @@ def test_a_large_checkpoint_has_a_second_for_each_5_megabytes() -> None:
     assert play(scenario, transfer_seconds=0.0).lost == []
 
 
-def test_what_somebody_else_has_cancelled_is_lost_even_where_it_was() -> None:
+def test_what_another_client_has_cancelled_is_lost_even_where_it_was() -> None:
     async def scenario(lab: Lab) -> None:
         path = lab.keep(address="a")
         lab.cluster.tasks[0].status = lab.cluster.tasks[0].becomes = "cancelled"

@@ -119,7 +119,7 @@ def test_a_loss_is_better_the_lower():
 
 @settings(max_examples=20)
 @given(st.permutations(range(9)))
-def test_who_is_kept_does_not_depend_on_who_comes_first(order):
+def test_which_trials_are_kept_does_not_depend_on_which_come_first(order):
     floor = nine()
     scores = [0.5, 0.1, nan, 0.5, 0.9, 0.5, 0.5, 0.2, 0.3]
     for number in order:

@@ -31,7 +31,7 @@ def report(scheduler, number, t, acc, seconds):
     return scheduler.on_trial_result(trial(number), result)
 
 
-def test_who_is_dominated_stops_and_who_is_not_stays():
+def test_a_dominated_trial_stops_and_the_others_stay():
     scheduler = asha()
     assert report(scheduler, 0, 1, 0.5, 10) == Continue()
     assert report(scheduler, 1, 1, 0.4, 20) == Stop(

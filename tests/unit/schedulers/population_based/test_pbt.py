@@ -229,7 +229,7 @@ def test_none_makes_room_for_a_clone_that_has_left_its_own():
     assert isinstance(crowd.report(0, 10, score=1.0), Continue)
 
 
-def test_who_was_lost_is_next_then_who_had_the_fewest_turns():
+def test_a_lost_trial_is_next_and_then_the_one_with_the_fewest_turns():
     crowd = Crowd(number=3)
     crowd.report(0, 5, score=1.0)
     choose = crowd.scheduler.choose_trial_to_run

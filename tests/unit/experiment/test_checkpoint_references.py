@@ -45,6 +45,18 @@ def test_the_owner_of_a_checkpoint_is_found_by_its_directory():
         assert references.owner_of(path) is trials[key]
 
 
+def test_a_clone_of_the_same_checkpoint_again_does_not_delete_it():
+    request = PlacementGroupFactory([{"CPU": 1}])
+    owner, clone = (Trial(trial_id=name, config={}, resources=request) for name in "ab")
+    references = CheckpointReferences({"a": owner, "b": clone}, Retention())
+    record = committed(owner, 0, 1)
+    # Its owner does not need it any more.
+    owner.lent = (record,)
+    for _ in range(2):
+        assert references.add_reference(clone, record) == []
+    assert owner.lent == (record,)
+
+
 def in_memory(trial: Trial, index: int, iteration: int) -> CheckpointRecord:
     record = committed(trial, index, iteration)
     return CheckpointRecord(**{**record.to_json(), "kind": CheckpointKind.MEMORY})

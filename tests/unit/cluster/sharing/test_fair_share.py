@@ -967,6 +967,9 @@ def test_room_is_reserved_where_an_experiment_holds_more_than_its_share() -> Non
 
 
 def test_an_experiment_that_holds_its_share_is_soon_forgiven_what_it_had_before() -> None:
+    assert next_lag(2.5, 0.5, 0.5, 1.0, waits=True) == 2.5
+    # An experiment that does not wait lacks nothing.
+    assert next_lag(2.5, 0.5, 0.5, 1.0, waits=False) == 0
     assert next_lag(-2.0, 0.5, 0.5, 5.0, waits=True) == -1.5
     assert next_lag(-2.0, 0.5, 0.5, 60.0, waits=True) == 0
     assert next_lag(-2.0, 0.5, 0.75, 4.0, waits=True) == -3

@@ -132,7 +132,7 @@ def test_the_sleep_of_the_driver_is_no_silence_of_the_worker():
     assert end_of_a_trial_on(Slot(failures=1, seconds=3600.0)) == ["it has answered"]
 
 
-def link_with(runs, on_end=print):
+def link_with(runs, on_end=print, emit=print):
     """Return a link to a worker with these runs, whose clock stands still."""
     link = WorkerLink(
         "tcp://a:1",
@@ -141,7 +141,7 @@ def link_with(runs, on_end=print):
         now=lambda: 0.0,
         interval=lambda: (1.0, 0.0),
         callbacks=LinkCallbacks(
-            emit=print, on_transfer=print, on_memory=print, on_unrestored=print, on_end=on_end
+            emit=emit, on_transfer=print, on_memory=print, on_unrestored=print, on_end=on_end
         ),
     )
     link.runs.update(runs)
@@ -408,3 +408,29 @@ def test_a_patient_pause_interrupts_user_code_only_when_the_driver_ends(is_withd
     loop.close()
     assert [type(event) for event in events] == [TrialPaused] * is_withdrawn
     assert [interrupt for _, interrupt in slot.seen].count(True) == 2 * is_withdrawn
+
+
+def test_a_message_that_arrives_again_is_one_event():
+    events = []
+
+    class Repeating(Slot):
+        async def poll(self, request, deadline_s):
+            self.failures += 1
+            if self.failures == 3:
+                self.link.mark_lost("it died")
+            messages = tuple((seq, {"x": seq}) for seq in range(1, self.failures + 1))
+            self.link.wake()
+            return Reply(reports=(TrialReport(incarnation="a", messages=messages),), more=False, refused=())
+
+    async def work():
+        reservation = FakeSeat()
+        reservation.actor = Repeating(failures=0, seconds=0.0)
+        link = reservation.actor.link = link_with(
+            {"a": run_on(reservation, "a")}, emit=lambda some: events.extend(some)
+        )
+        link.wake()
+        await link.poll_loop()
+
+    asyncio.run(work())
+    assert [event.seq for event in events][:2] == [1, 2]
+    assert len({event.seq for event in events}) == len(events)

@@ -24,6 +24,9 @@ TRACKER, FORKSERVER = "resource_tracker", "multiprocessing.forkserver"
 #: Names the run of the tests, and the test, that started a process.
 RUN, TEST = "DASKTUNE_TEST_RUN", "DASKTUNE_TEST"
 
+#: Seconds within which a started process has begun its program.
+_BEGIN_SECONDS = 2.0
+
 #: The program of the guard: it waits until the process of the tests has ended, however it did.
 GUARD = """
 import sys
@@ -41,7 +44,8 @@ def kill_started_with(variable: str, value: str, spared: str = TRACKER) -> list[
     line.
     """
     killed: list[str] = []
-    while _kill_those_there(variable, value, spared, killed):
+    until = time.monotonic() + _BEGIN_SECONDS
+    while _kill_those_there(variable, value, spared, killed) and time.monotonic() < until:
         time.sleep(0.01)
     return killed
 
@@ -50,8 +54,8 @@ def _kill_those_there(variable: str, value: str, spared: str, killed: list[str])
     """Kill the processes that show this value; return whether some may show it soon.
 
     While a process begins its program it shows neither environment nor command line, although
-    `Popen` has returned to the one that started it. A thread of the kernel never shows them, so
-    only new ones count.
+    `Popen` has returned to its caller. A thread of the kernel never shows them, so only a process
+    that has just been started counts.
     """
     some_begin = False
     for process in psutil.process_iter():
@@ -60,7 +64,7 @@ def _kill_those_there(variable: str, value: str, spared: str, killed: list[str])
                 continue
             environment, command = process.environ(), " ".join(process.cmdline())
             if not (environment and command):
-                some_begin |= time.time() - process.create_time() < 2
+                some_begin |= time.time() - process.create_time() < _BEGIN_SECONDS
             elif environment.get(variable) == value and TRACKER not in command and spared not in command:
                 process.kill()
                 killed.append(command)

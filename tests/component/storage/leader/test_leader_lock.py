@@ -886,5 +886,5 @@ def test_a_driver_that_is_interrupted_while_it_takes_the_lead_holds_and_leaves_n
     storage.when = ""
     with LeaderLock(storage, ttl_s=3_000.0) as successor:
         assert not successor.lost
-    # It can still be released by its owner, once more.
+    # A further release of the interrupted lock changes nothing.
     lock.close()

@@ -25,7 +25,6 @@ from cluster_kit import (
     keys,
     note,
     notes,
-    restarts,
     run_config,
     statuses,
     until,
@@ -149,14 +148,16 @@ def test_an_adaptive_cluster_goes_and_comes_again_in_the_middle_of_an_experiment
             for trial_id in ids:
                 control.unpause_trial(trial_id)
             until(lambda: states() == ["RUNNING"] * 2)
-            assert len(restarts(tmp_path)) == starts
+            # The driver may give a trial to a worker of whose end it has not heard yet. Then the trial
+            # is started again elsewhere, without having begun.
+            assert len(journal(tmp_path, event="TrialStarted")) == starts
         (tmp_path / "enough").touch()
         results = future.result(timeout=120)
     for history in histories(results):
         assert history == list(range(1, len(history) + 1))
         assert len(history) >= 3
     assert_no_step_back(tmp_path)
-    assert not journal(tmp_path, event="TrialLost")
+    assert not any(loss["charged"] for loss in journal(tmp_path, event="TrialLost"))
     until(lambda: size(adaptive) == 0)
     with Client(adaptive, set_as_default=False) as observer:
         assert_clean(observer)

@@ -148,8 +148,8 @@ def test_an_adaptive_cluster_goes_and_comes_again_in_the_middle_of_an_experiment
             for trial_id in ids:
                 control.unpause_trial(trial_id)
             until(lambda: states() == ["RUNNING"] * 2)
-            # The driver may place a trial on a worker that has just left. Such a trial has not begun,
-            # and starts elsewhere.
+            # The driver may place a trial on a worker that has just left. Such a trial has not
+            # begun, and starts elsewhere.
             assert len(journal(tmp_path, event="TrialStarted")) == starts
         (tmp_path / "enough").touch()
         results = future.result(timeout=120)

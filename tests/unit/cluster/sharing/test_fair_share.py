@@ -668,7 +668,7 @@ def test_nothing_is_left_that_a_waiting_trial_could_use(
         assert not any(fits(plan.left[address], needs) for address in is_open)
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(situations())
 def test_equal_arguments_give_equal_plans(
     situation: tuple[dict[str, dict[str, float]], list[Contender]],
@@ -679,7 +679,7 @@ def test_equal_arguments_give_equal_plans(
     assert all(0 <= share <= 1 + EPSILON for share in shares.values())
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(situations(), st.sampled_from([0.1, 1, 7]))
 def test_an_experiment_that_is_alone_in_its_group_is_as_without_one(
     situation: tuple[dict[str, dict[str, float]], list[Contender]], weight: float
@@ -975,7 +975,7 @@ def test_an_experiment_that_holds_its_share_is_soon_forgiven_what_it_had_before(
     assert next_lag(-2.0, 0.5, 0.75, 4.0, waits=True) == -3
 
 
-@settings(max_examples=20)
+@settings(max_examples=14)
 @given(
     st.lists(st.integers(1, 4), min_size=1, max_size=3),
     st.lists(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dasktune.errors import StorageError
@@ -55,6 +55,7 @@ STEPS = st.lists(
 )
 
 
+@settings(max_examples=70)
 @given(steps=STEPS, restored=st.booleans(), data=st.data())
 def test_a_history_is_like_a_list_of_all_rows(steps: Any, restored: bool, data: Any):
     with pytest.MonkeyPatch.context() as patch:

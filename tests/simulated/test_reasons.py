@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from test_replay import SCHEDULERS, configs, curve
 
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.runner import TrialRunner
 from dasktune.runner.build import build_experiment
 from dasktune.storage.journal.json_lines import decode
@@ -59,6 +60,19 @@ def test_the_journal_tells_the_reason_of_each_order_and_the_result_that_of_its_e
         ended = order is not None and order["do"] in ("StopTrial", "FinishTrial", "GiveUp")
         assert result.reason == (order["reason"] if ended else ""), result
         assert not ended or repr(order["reason"]) in repr(result)
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_result_and_dashboard_agree_on_the_trials_that_were_stopped_early(scheduler: str):
+    store = MemoryStore()
+    place = {"workers": [7]} if "resizing" in scheduler else {"slots": 3}
+    results = simulate(curve, store=store, **configs(scheduler, "variants"), **place)
+    projection = ExperimentProjection(metric="loss", mode="min")
+    projection.extend(decode(line) for line in store.journal.splitlines())
+    early = {result.trial_id for result in results if result.stopped_early}
+    assert {trial.trial_id for trial in projection.trials if trial.stopped_early} == early
+    assert projection.num_stopped_early == len(early)
+    assert not early or scheduler != "fifo"
 
 
 @pytest.mark.parametrize("scheduler", ["hyperband", "promoting", "synch-pbt"])

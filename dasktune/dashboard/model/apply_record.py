@@ -232,9 +232,9 @@ def _change(  # noqa: C901, PLR0912, PLR0915 - one case for each action
         case actions.PauseTrial() | actions.ResizeTrial() | actions.YieldTrial() | actions.FailTrial():
             trial.reason = _short(action.reason)
         case actions.StopTrial():
-            _stop(experiment, trial, action.reason)
+            _stop(experiment, trial, action)
         case actions.FinishTrial():
-            _stop(experiment, trial, action.reason)
+            _stop(experiment, trial, action)
             trial.resolve_rung("stopped")
             experiment.set_status(trial, "TERMINATED")
         case actions.GiveUp():
@@ -255,9 +255,12 @@ def _start(trial: TrialProjection) -> None:
     trial.reason = ""
 
 
-def _stop(experiment: ExperimentProjection, trial: TrialProjection, reason: str) -> None:
-    trial.reason = _short(reason)
-    experiment.mark_stopped_early(trial)
+def _stop(
+    experiment: ExperimentProjection, trial: TrialProjection, action: actions.StopTrial | actions.FinishTrial
+) -> None:
+    trial.reason = _short(action.reason)
+    if action.early:
+        experiment.mark_stopped_early(trial)
 
 
 def _reopen(experiment: ExperimentProjection, trial: TrialProjection, *, fresh: bool) -> None:

@@ -85,7 +85,8 @@ class ExperimentProjection:
     num_attempts : int
         The number of all attempts.
     num_stopped_early : int
-        The number of trials that were stopped early.
+        The number of trials that their scheduler has stopped early. A trial that a stop criterion, a
+        command or the end of the experiment has ended does not count.
     num_terminated_early : int
         The number of trials with status ``TERMINATED`` that were stopped early.
     memo : dict
@@ -413,8 +414,8 @@ class ExperimentProjection:
                 self.full_budget = max(self.full_budget, int(budget))
 
     def mark_stopped_early(self, trial: TrialProjection) -> None:
-        """Count a trial as stopped early, unless the whole experiment is being stopped."""
-        if trial.iteration < self.full_budget and not trial.stopped_early and not self.stop_reason:
+        """Count a trial as stopped early: its scheduler ends it before its training is complete."""
+        if not trial.stopped_early:
             self.num_terminated_early += trial.status == "TERMINATED"
             trial.stopped_early = True
             self.num_stopped_early += 1

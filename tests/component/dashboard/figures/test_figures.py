@@ -532,7 +532,7 @@ def test_a_report_of_nothing_is_a_report():
 
 
 def test_a_trial_that_was_ended_early_differs_in_looks():
-    stop = action("StopTrial", "a", reason="poor")
+    stop = action("StopTrial", "a", reason="poor", early=True)
     told = projection_of(
         suggested("a"),
         suggested("b"),

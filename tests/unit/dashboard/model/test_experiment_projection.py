@@ -158,9 +158,12 @@ def test_an_error_is_kept_with_the_end_of_its_traceback():
     assert len(trial.traceback) == 10_000
 
 
-def test_what_was_saved_is_what_trials_that_were_ended_early_have_not_done():
+@pytest.mark.parametrize(
+    ("early", "saved", "outcome"), [(True, (8, 1, 0.8), "STOPPED"), (False, (0, 0, 0.0), "TERMINATED")]
+)
+def test_work_is_saved_by_trials_that_their_scheduler_and_no_criterion_has_ended(early, saved, outcome):
     begin = action("StartTrial", "a", milestones=[["training_iteration", 10]])
-    stop = action("StopTrial", "a", reason="poor")
+    stop = action("StopTrial", "a", reason="poor", early=early)
     projection = projection_of(
         suggested("a"),
         about("ResourcesGranted", "a", 1.0, status="PENDING", actions=[begin]),
@@ -169,9 +172,8 @@ def test_what_was_saved_is_what_trials_that_were_ended_early_have_not_done():
         result("a", 2, 3.0, loss=1.0, actions=[stop]),
         about("TrialStopped", "a", 4.0, status="TERMINATED"),
     )
-    assert (projection.saved_iterations, projection.num_stopped_early) == (8, 1)
-    assert projection.saved_share == 0.8
-    assert projection.trials[0].outcome == "STOPPED"
+    assert (projection.saved_iterations, projection.num_stopped_early, projection.saved_share) == saved
+    assert projection.trials[0].outcome == outcome
 
 
 def test_nothing_is_saved_by_the_user_who_ends_everything():

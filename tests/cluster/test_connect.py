@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from distributed import Client, LocalCluster, Security
+from distributed.core import rpc
 
 from dasktune.cluster.connection.connect import Connection, connect
 from dasktune.cluster.membership.worker_list import list_workers
@@ -140,6 +141,27 @@ def test_none_is_the_current_client_and_never_a_closed_one(address: str) -> None
     with client.as_current(), connect(n_workers=1) as connection:
         assert connection.embedded
         assert connection.address != address
+
+
+def test_a_cluster_that_dasktune_starts_admits_only_its_own_client() -> None:
+    async def is_admitted(address: str, security: Security) -> bool:
+        call = rpc(address, timeout="1s", connection_args=security.get_connection_args("client"))
+        try:
+            return bool(await asyncio.wait_for(call.identity(), 1.0))
+        except (OSError, TimeoutError, asyncio.TimeoutError):
+            return False
+        finally:
+            await call.close_rpc()
+
+    with connect(n_workers=1) as connection:
+        (worker,) = connection.client.scheduler_info(n_workers=-1)["workers"].values()
+        theirs = Security.temporary()
+        for address in (connection.address, worker["nanny"]):
+            assert connection.client.sync(is_admitted, address, connection.client.security)
+            assert not connection.client.sync(is_admitted, address, theirs)
+            without = address.replace("tls://", "tcp://")
+            assert without != address
+            assert not connection.client.sync(is_admitted, without, Security())
 
 
 def test_none_inside_a_task_is_the_cluster_of_the_task(address: str) -> None:

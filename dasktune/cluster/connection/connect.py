@@ -592,6 +592,9 @@ def _embedded_cluster(n_workers: int | None) -> Any:
             n_workers=n_workers or _cpus(),
             threads_per_worker=1,
             processes=True,
+            # Without a key of this cluster's own, every user of this machine could connect to the
+            # scheduler and run code as this user.
+            security=Security.temporary(),
             # Dask would let other machines read its pages, which need no token.
             dashboard_address=f"{_LOOPBACK}:{_dashboard_port()}",
             preload=_IGNORE_INTERRUPTS,

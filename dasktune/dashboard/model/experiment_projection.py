@@ -85,8 +85,8 @@ class ExperimentProjection:
     num_attempts : int
         The number of all attempts.
     num_stopped_early : int
-        The number of trials that their scheduler has stopped early. A trial that a stop criterion, a
-        command or the end of the experiment has ended does not count.
+        The number of trials that their scheduler has stopped early. A trial that a stop criterion,
+        a command or the end of the experiment has ended does not count.
     num_terminated_early : int
         The number of trials with status ``TERMINATED`` that were stopped early.
     memo : dict

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -92,6 +93,8 @@ class ModelTrial(Trainable):
         block = self._next_block()
         # A small block may have no training rows.
         if len(block):
+            # Models share the block for many passes, and `partial_fit` may change its samples.
+            block = deepcopy(block)
             targets = () if block.y is None else (block.y,)
             columns = _named(block, self._job.fit_columns)
             self._model.partial_fit(block.X, *targets, **self._job.fit_params, **columns)
@@ -112,7 +115,7 @@ class ModelTrial(Trainable):
         return self._block[1]
 
     def _score(self) -> float:
-        test = self._blocks.held_out(self._bracket)
+        test = deepcopy(self._blocks.held_out(self._bracket))  # the models share it, too
         targets = () if test.y is None else (test.y,)
         columns = _named(test, self._job.score_columns)
         score = self._job.scorer(self._model, test.X, *targets, **self._job.score_params, **columns)

@@ -255,7 +255,8 @@ class BaseTuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
             classes=_classes(best, data.y),
         )
         assert mode is not None, "the candidates were trained by this mode"
-        mode.fit_steps(best, TrainingData(X=data.X, y=data.y, params=params), self.best_iteration_)
+        whole = TrainingData(take=lambda: (data.X, data.y, params))
+        mode.fit_steps(best, whole, self.best_iteration_)
 
     # The experiment
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from traceback import format_exc
 from typing import Any
 
@@ -127,16 +129,38 @@ class FoldState:
 
 
 @dataclass(frozen=True, slots=True)
+class _Samples:
+    """The samples of one split, and their parameters of ``fit``.
+
+    Each call returns new ones, because an estimator or scorer may change them in place.
+    """
+
+    estimator: Any
+    data: Data
+    rows: Any
+    test_rows: Any
+
+    def train(self) -> Any:
+        return safe_split(self.estimator, self.data.X, self.data.y, self.rows)
+
+    def test(self) -> Any:
+        return safe_split(self.estimator, self.data.X, self.data.y, self.test_rows, self.rows)
+
+    def params(self) -> Any:
+        return check_method_params(self.data.X, params=self.data.metadata[0], indices=self.rows)
+
+
+@dataclass(frozen=True, slots=True)
 class _TrainedFold:
     """A model after a step on one split, with the samples to score it on."""
 
     model: Any
     #: The indices of the training samples.
     rows: Any
-    #: X and y of the training samples.
-    train: tuple[Any, Any]
-    #: X and y of the test samples.
-    test: tuple[Any, Any]
+    #: Returns X and y of the training samples.
+    train: Callable[[], tuple[Any, Any]]
+    #: Returns X and y of the test samples.
+    test: Callable[[], tuple[Any, Any]]
 
 
 class Candidate:
@@ -335,71 +359,72 @@ class Candidate:
         """Train on a split up to the current step."""
         assert self._mode is not None, "only whole fits have no mode"
         fold, (rows, test_rows) = self.folds[number], self._splits[number]
-        X, y, fit_params = self._data.X, self._data.y, self._data.metadata[0]
-        rows = self._mode.samples(y, rows, self.step)
-        X_train, y_train = safe_split(self._estimator, X, y, rows)
-        X_test, y_test = safe_split(self._estimator, X, y, test_rows, rows)
-        params = check_method_params(X, params=fit_params, indices=rows)
+        rows = self._mode.samples(self._data.y, rows, self.step)
+        samples = _Samples(self._estimator, self._data, rows, test_rows)
+        train, test, params = samples.train, samples.test, samples.params
         started = time.perf_counter()
-        raw = X_train, X_test
         if self._shares_transformers:
-            routed = route_fit_params(self._estimator, params)
-            transformers = self._fitted_transformers(number, X_train, y_train, X_test, routed)
-            fold.steps, params = transformers.steps, routed[self._estimator.steps[-1][0]].fit
-            X_train, X_test = transformers.X_train, transformers.X_test
+            transformers = self._fitted_transformers(number, samples)
+            fold.steps = transformers.steps
+            # A copy takes less time than the rows of a split, which a candidate without shared
+            # transformers takes in each step.
+            train, test = partial(deepcopy, transformers.train), partial(deepcopy, transformers.test)
+            params = partial(self._last_params, samples)
         if fold.model is None:
             fold.model = clone(self._estimator.steps[-1][1] if self._shares_transformers else self._estimator)
-        data = TrainingData(X=X_train, y=y_train, params=params)
+        data = TrainingData(take=lambda: (*train(), params()))
         fold.model = self._mode.advance(fold.model, data, self.trained_steps, self.step)
         fold.fit_time += time.perf_counter() - started
         if self._shares_transformers and not self._job.score_last_step_only:
             whole = _fitted_pipeline(self._estimator, fold)
-            return _TrainedFold(whole, rows, (raw[0], y_train), (raw[1], y_test))
-        return _TrainedFold(fold.model, rows, (X_train, y_train), (X_test, y_test))
+            return _TrainedFold(whole, rows, samples.train, samples.test)
+        return _TrainedFold(fold.model, rows, train, test)
 
-    def _fitted_transformers(
-        self, number: int, X: Any, y: Any, X_test: Any, routed: Any
-    ) -> FittedTransformers:
+    def _last_params(self, samples: _Samples) -> Any:
+        return route_fit_params(self._estimator, samples.params())[self._estimator.steps[-1][0]].fit
+
+    def _fitted_transformers(self, number: int, samples: _Samples) -> FittedTransformers:
         """Return the fitted transformers of a split, with its transformed samples."""
         fold = self.folds[number]
 
-        def fit() -> FittedTransformers:
-            steps = [
-                (name, clone(step) if _is_transformer(step) else step)
-                for name, step in self._transformer_steps
-            ]
-            made, fitted = fit_transformers(steps, X, y, routed)
+        def make() -> FittedTransformers:
+            (X, y), (X_test, y_test) = samples.train(), samples.test()
+            routed, steps = route_fit_params(self._estimator, samples.params()), fold.steps
+            if steps is None:
+                unfitted = [
+                    (name, clone(step) if _is_transformer(step) else step)
+                    for name, step in self._transformer_steps
+                ]
+                X, steps = fit_transformers(unfitted, X, y, routed)
+            else:
+                X = refit_transform(steps, X, y, routed)
             # Parameters of fit() belong to the training samples, so the test samples get none.
-            return FittedTransformers(fitted, made, apply_transformers(fitted, X_test, {}))
-
-        def transform() -> FittedTransformers:
-            made = refit_transform(fold.steps, X, y, routed)
-            return FittedTransformers(fold.steps, made, apply_transformers(fold.steps, X_test, {}))
+            return FittedTransformers(steps, (X, y), (apply_transformers(steps, X_test, {}), y_test))
 
         # The model must keep the transformers that it was trained with. After a restore these are
         # unpickled objects, which differ from those that another trial fitted here meanwhile.
         key = (number, self._transformers_key)
-        transformers = self._cache.get(key, fit if fold.steps is None else transform)
+        transformers = self._cache.get(key, make)
         if fold.steps is None or transformers.steps is fold.steps:
             return transformers
         # The cached entry holds `fold.steps`, so no other object can get this id meanwhile.
-        return self._cache.get((*key, id(fold.steps)), transform)
+        return self._cache.get((*key, id(fold.steps)), make)
 
     def _score(self, number: int, trained: _TrainedFold) -> None:
         job, fold, test_rows = self._job, self.folds[number], self._splits[number][1]
-        params, model = self._data.metadata[1], trained.model
+        params, model, test = self._data.metadata[1], trained.model, trained.test()
         started = time.perf_counter()
         on_test = check_method_params(self._data.X, params=params, indices=test_rows)
         outcome: Outcome = {
             "fit_error": None,
-            "test_scores": score(model, *trained.test, job.scorer, on_test, job.error_score),
+            "test_scores": score(model, *test, job.scorer, on_test, job.error_score),
             "score_time": time.perf_counter() - started,
             "n_test_samples": len(test_rows),
             "fit_time": fold.fit_time,
         }
         if job.return_train_score:
             on_train = check_method_params(self._data.X, params=params, indices=trained.rows)
-            outcome["train_scores"] = score(model, *trained.train, job.scorer, on_train, job.error_score)
+            outcome["train_scores"] = score(model, *trained.train(), job.scorer, on_train, job.error_score)
         fold.outcome = outcome
 
 

@@ -33,11 +33,14 @@ Steps = Sequence[tuple[str, Any]]
 
 @dataclass(slots=True)
 class FittedTransformers:
-    """Fitted transformers, with the transformed samples of a split."""
+    """Fitted transformers, with the transformed samples of a split and their targets.
+
+    Candidates share the samples. An estimator or scorer, which may change them, gets a copy.
+    """
 
     steps: Steps
-    X_train: Any
-    X_test: Any
+    train: tuple[Any, Any]
+    test: tuple[Any, Any]
 
 
 @dataclass(slots=True)
@@ -59,8 +62,8 @@ class TransformerCache:
     Examples
     --------
     >>> cache = TransformerCache(1)
-    >>> first = cache.get("a", lambda: FittedTransformers([], 1, 2))
-    >>> first is cache.get("a", lambda: FittedTransformers([], 3, 4))
+    >>> first = cache.get("a", lambda: FittedTransformers([], (1, 2), (3, 4)))
+    >>> first is cache.get("a", lambda: FittedTransformers([], (5, 6), (7, 8)))
     True
     """
 

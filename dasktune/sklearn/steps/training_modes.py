@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any, ClassVar, Final
@@ -62,15 +63,15 @@ _MIN_PER_CLASS: Final = 2
 class TrainingData:
     """The samples, the targets and the fit parameters of one split."""
 
-    X: Any
-    y: Any
-    #: Parameters of ``fit``.
-    params: Mapping[str, Any]
+    #: Returns X, y and the parameters of ``fit``. An estimator may change its samples in place, as
+    #: ``Lasso(copy_X=False)`` does, so samples for several calls must be new copies each time.
+    take: Callable[[], tuple[Any, Any, Mapping[str, Any]]]
 
     def fit(self, method: Callable[..., Any], **extra_params: Any) -> None:
         """Call ``fit`` or ``partial_fit`` of an estimator with this data."""
-        targets = () if self.y is None else (self.y,)
-        method(self.X, *targets, **self.params, **extra_params)
+        X, y, params = self.take()
+        targets = () if y is None else (y,)
+        method(X, *targets, **params, **extra_params)
 
 
 class TrainingMode(ABC):
@@ -156,13 +157,12 @@ class _PartialFit(TrainingMode):
         return model
 
     def fit_steps(self, model: Any, data: TrainingData, steps: int) -> None:
-        final, final_data = model, data
+        (X, y, params), final = data.take(), final_estimator(model)
         if isinstance(model, Pipeline):
-            params = route_fit_params(model, data.params)
-            X, _ = fit_transformers(model.steps[:-1], data.X, data.y, params)
-            final = model.steps[-1][1]
-            final_data = TrainingData(X=X, y=data.y, params=params[model.steps[-1][0]].fit)
-        self.advance(final, final_data, 0, steps)
+            routed = route_fit_params(model, params)
+            X, _ = fit_transformers(model.steps[:-1], X, y, routed)
+            params = routed[model.steps[-1][0]].fit
+        self.advance(final, TrainingData(take=lambda: (*deepcopy((X, y)), params)), 0, steps)
 
 
 class _WarmStart(TrainingMode):

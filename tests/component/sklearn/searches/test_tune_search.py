@@ -850,7 +850,7 @@ def test_each_step_of_lightgbm_draws_other_samples(seed):
     # With steps as small as this all trees see the same gradients.
     model.set_params(learning_rate=1e-9, min_child_samples=2)
     mode = choose_mode(model, "boosting", amount=1, max_steps=6)
-    part = TrainingData(X=X, y=X[:, 0], params={})
+    part = TrainingData(take=lambda: (X, X[:, 0], {}))
     for step in range(6):
         model = mode.advance(model, part, step, step + 1)
     trees = model.booster_.trees_to_dataframe()

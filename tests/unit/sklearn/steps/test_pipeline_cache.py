@@ -52,7 +52,7 @@ def test_only_the_last_heads_are_kept():
     assert heads.get("a", lambda: FittedTransformers([], 3, None)) is first
     heads.get("c", lambda: FittedTransformers([], 4, None))
     assert heads.get("a", lambda: FittedTransformers([], 5, None)) is first
-    assert heads.get("b", lambda: FittedTransformers([], 6, None)).X_train == 6
+    assert heads.get("b", lambda: FittedTransformers([], 6, None)).train == 6
 
 
 def test_heads_go_with_the_search():
@@ -60,7 +60,7 @@ def test_heads_go_with_the_search():
     assert shared_cache("one", 2) is held
     held.get("a", lambda: FittedTransformers([], 1, None))
     del held
-    assert shared_cache("one", 2).get("a", lambda: FittedTransformers([], 2, None)).X_train == 2
+    assert shared_cache("one", 2).get("a", lambda: FittedTransformers([], 2, None)).train == 2
 
 
 def test_equal_transformers_have_one_name():

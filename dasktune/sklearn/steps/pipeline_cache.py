@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
+from inspect import Parameter, signature
 from typing import Any
 from weakref import WeakValueDictionary
 
 import joblib
 import sklearn
 from sklearn.base import clone
-from sklearn.preprocessing import TargetEncoder
 from sklearn.utils import Bunch
 from sklearn.utils.metadata_routing import process_routing
 
@@ -173,9 +174,9 @@ def apply_transformers(steps: Steps, X: Any, params: Mapping[str, Any]) -> Any:
 def refit_transform(steps: Steps, X: Any, y: Any, params: Mapping[str, Any]) -> Any:
     """Return the training samples, transformed by transformers that were fitted on them.
 
-    A `TargetEncoder` encodes its own training samples by cross-fitting, so that the targets do not
-    leak into them. Only ``fit_transform`` does that, so this function fits a clone of such a
-    transformer again.
+    Encoders of the targets and stacking transformers encode their own training samples by
+    cross-fitting, so that the targets do not leak into them. Only ``fit_transform`` does that, so
+    this function fits a clone of such a transformer again.
 
     Parameters
     ----------
@@ -187,16 +188,36 @@ def refit_transform(steps: Steps, X: Any, y: Any, params: Mapping[str, Any]) -> 
         Parameters of each step, as `route_fit_params` returns them.
     """
     for step in steps:
-        if _encodes_target(step[1]):
-            X, _ = fit_transformers([(step[0], clone(step[1]))], X, y, params)
-        else:
-            X = apply_transformers([step], X, params)
+        if _may_cross_fit(step[1]):
+            again = [(step[0], clone(step[1]))]
+            made, _ = fit_transformers(again, deepcopy(X), y, params)
+            # Without a fixed seed the clone may differ from the fitted transformer, which the model
+            # was trained with. So its output is used only if `transform` cannot give the same.
+            if joblib.hash(made) != joblib.hash(apply_transformers(again, deepcopy(X), params)):
+                X = made
+                continue
+        X = apply_transformers([step], X, params)
     return X
 
 
-def _encodes_target(step: Any) -> bool:
+def _may_cross_fit(step: Any) -> bool:
+    """Whether ``fit_transform`` may return something else than ``fit`` and ``transform``."""
     within = step.get_params().values() if hasattr(step, "get_params") else ()
-    return any(isinstance(one, TargetEncoder) for one in (step, *within))
+    return any(_has_own_fit_transform(one) for one in (step, *within))
+
+
+def _has_own_fit_transform(step: Any) -> bool:
+    """Whether ``fit_transform`` is not scikit-learn's, or requires targets.
+
+    scikit-learn's own, such as those of `TransformerMixin` and `PCA`, are shortcuts for ``fit`` and
+    ``transform``, unless they require y, as `TargetEncoder`'s does. Fitting them again would take
+    longer, and `NMF` with ``random_state=None`` would find its components in another order.
+    """
+    method = getattr(step, "fit_transform", None)
+    if method is None or not getattr(method, "__module__", "").startswith("sklearn."):
+        return method is not None
+    y = signature(method).parameters.get("y")
+    return y is not None and y.default is Parameter.empty
 
 
 def route_fit_params(pipeline: Any, params: Mapping[str, Any]) -> Mapping[str, Any]:

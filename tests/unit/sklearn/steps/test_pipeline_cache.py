@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("sklearn")
 
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.compose import make_column_transformer
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler, TargetEncoder
@@ -86,9 +87,24 @@ KINDS = np.array([["a", "b", "c", "d"][n * n % 7 % 4] for n in range(80)], dtype
 TARGETS = np.array([n % 3 % 2 for n in range(80)])
 
 
+class LeaveOneOut(TransformerMixin, BaseEstimator):
+    """Encodes samples as the mean target, and each training sample without its own target."""
+
+    def fit(self, X, y):
+        self.mean_ = y.mean()
+        return self
+
+    def transform(self, X):
+        return np.full((len(X), 1), self.mean_)
+
+    def fit_transform(self, X, y):
+        self.fit(X, y)
+        return ((y.sum() - y) / (len(y) - 1))[:, np.newaxis]
+
+
 def encoders():
     encoder = TargetEncoder(random_state=0)
-    return [encoder, make_column_transformer((encoder, [0]))]
+    return [encoder, make_column_transformer((encoder, [0])), LeaveOneOut()]
 
 
 # Older versions need `random_state` to draw the same folds each time.
@@ -101,3 +117,18 @@ def test_what_encodes_targets_makes_the_same_of_the_samples_it_was_fitted_on_aga
     made, fitted = fit_transformers(pipeline.steps[:-1], X, TARGETS, params)
     np.testing.assert_array_equal(refit_transform(fitted, X, TARGETS, params), made)
     assert not np.allclose(apply_transformers(fitted, X, params), made)
+
+
+def test_a_fit_that_no_clone_repeats_is_not_repeated():
+    class Numbered(LeaveOneOut):
+        numbers = iter(range(9))
+
+        def fit(self, X, y):
+            self.mean_ = next(self.numbers)
+            return self
+
+        def fit_transform(self, X, y):
+            return self.fit(X, y).transform(X)
+
+    made, fitted = fit_transformers([("one", Numbered())], KINDS, TARGETS, {"one": {}})
+    np.testing.assert_array_equal(refit_transform(fitted, KINDS, TARGETS, {"one": {}}), made)

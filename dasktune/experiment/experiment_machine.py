@@ -160,6 +160,7 @@ class ExperimentMachine:
         self.pending_suggestion = PendingSuggestion(search)
         self._checkpoints = CheckpointReferences(self.trials, settings.retention)
         self.exploits = Exploits(self.trials, self._checkpoints)
+        scheduler.set_search_properties(settings.metric, settings.mode)
         self._policies = Policies(
             settings,
             pending_suggestion=self.pending_suggestion,
@@ -174,7 +175,6 @@ class ExperimentMachine:
         #: out may end a trial, which may lead to further commands.
         self._commands: deque[Command] = deque()
         self._policies.attach(self.trial_index)
-        scheduler.set_search_properties(settings.metric, settings.mode)
         scheduler.seed(for_scheduler)
 
     # Queries

@@ -15,7 +15,7 @@ from typing import Any
 
 from dasktune.experiment.exploit import Exploits
 from dasktune.experiment.pending_suggestion import PendingSuggestion
-from dasktune.experiment.policy_states import class_names, load_scheduler, load_search, load_stopper
+from dasktune.experiment.policy_states import identity_of, load_scheduler, load_search, load_stopper
 from dasktune.experiment.recorded_decisions import RecordedDecisions
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.experiment.trial_actions import CommandAction, Fail, PolicyDecision
@@ -93,12 +93,12 @@ class Policies:
         stopper: Stopper,
         exploits: Exploits,
     ) -> None:
-        #: The names of the policies' classes, read before the policies are used.
-        self._class_names = {
-            "search": class_names(pending_suggestion.search),
-            "scheduler": class_names(scheduler),
-            "criteria": class_names(criteria),
-            "stopper": class_names(stopper),
+        #: The classes and goals of the policies, read before the policies are used.
+        self._identities = {
+            "search": identity_of(pending_suggestion.search),
+            "scheduler": identity_of(scheduler),
+            "criteria": identity_of(criteria),
+            "stopper": identity_of(stopper),
         }
         self._streaming = settings.streaming
         self._pending_suggestion = pending_suggestion
@@ -373,9 +373,9 @@ class Policies:
         self.stopper.load_state_dict(self.stopper.state_dict())
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of all policies, and the names of their classes."""
+        """Return the state of all policies, with their classes and goals."""
         return {
-            "classes": self._class_names,
+            "identities": self._identities,
             "inquiry": self._pending_suggestion.state_dict(),
             "scheduler": self._scheduler.state_dict(),
             "criteria": self.criteria.state_dict(),
@@ -398,9 +398,9 @@ class Policies:
         ConfigError
             If a policy cannot continue from the state of the policy that was saved.
         """
-        own = self._class_names
-        # Snapshots of older versions do not name the classes.
-        saved = state.get("classes", {})
+        own = self._identities
+        # Snapshots of older versions lack the goals.
+        saved = state.get("identities", {})
         load_search(
             self._pending_suggestion.load_state_dict, own["search"], state["inquiry"], saved.get("search")
         )

@@ -10,11 +10,15 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from traceback import walk_tb
 from typing import Any, Final
 
 from dasktune.callback import MissedEvents
-from dasktune.errors import StorageError
+from dasktune.errors import ConfigError, StorageError
 from dasktune.experiment import ExperimentMachine, RecordedDecisions
+from dasktune.schedulers import TrialScheduler
+from dasktune.search import SearchAlgorithm, Searcher
+from dasktune.stopper import Stopper
 from dasktune.storage.journal.json_lines import decode, encode
 from dasktune.trial.actions import Action, ChangeRequest, DeleteCheckpoint, ExploitTrial, ResizeTrial
 from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
@@ -100,6 +104,8 @@ def replay(
 
     Raises
     ------
+    ConfigError
+        If a scheduler, searcher or stopper raises an exception.
     StorageError
         If a record is malformed, or contradicts the records before it.
     """
@@ -108,9 +114,27 @@ def replay(
         try:
             replaying.step(record)
         except Exception as error:  # a damaged or hostile journal may lead anywhere
+            policy = _policy_that_raised(error)
+            if policy is not None:
+                raise ConfigError(
+                    f"{type(policy).__name__} must be able to follow the recorded events, got {error!r} "
+                    f"at record {number} of the replayed ones ({record['event']}). Restore with the "
+                    "param_space and the arguments of the start, or correct the class. The stored "
+                    "experiment is unchanged; `dasktune repair --dry-run DIRECTORY` says whether its "
+                    "journal is in order."
+                ) from error
             cause = error if isinstance(error, StorageError) else repr(error)
             raise StorageError(f"record {number} of the replayed ones: {cause}") from error
     return list(replaying.deleted)
+
+
+def _policy_that_raised(error: Exception) -> object | None:
+    """Return the innermost policy in whose method the error was raised; None without any."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    # The first argument of a method is its object.
+    firsts = (one.f_locals.get(next(iter(one.f_code.co_varnames), "")) for one in reversed(frames))
+    kinds = (TrialScheduler, SearchAlgorithm, Searcher, Stopper)
+    return next((first for first in firsts if isinstance(first, kinds)), None)
 
 
 class _Replay:

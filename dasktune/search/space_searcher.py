@@ -9,7 +9,7 @@ from numpy.random import Generator, SeedSequence, default_rng
 
 from dasktune.errors import check
 from dasktune.search.searcher import EvaluatedPoint, Searcher
-from dasktune.space import Domain, Function, Variants, overlay
+from dasktune.space import Categorical, Domain, Function, Variants, overlay
 from dasktune.space.checks import as_int
 from dasktune.trial.metrics import Metric, Modes
 
@@ -178,6 +178,13 @@ class SpaceSearcher(Searcher):
         is_own = self.space is not None
         #: The top-level keys of each suggestion.
         self._keys = [key for key in space if is_own or _is_searched(key, self._variants)]
+
+    @property
+    def searched_parameters(self) -> list[str]:
+        """The parameters with their bounds or numbers of options, which a model depends on."""
+        axes = getattr(self, "_axes", {}) if self.learns else {}
+        # Not the options: the text of an object may differ in the next process.
+        return [f"{k}: {len(x) if isinstance(x, Categorical) else x.domain_str}" for k, x in axes.items()]
 
     def _next_preset(self, rng: Generator) -> dict[str, Any] | None:
         """Return the next preset, with random missing values; None if all were suggested."""

@@ -22,6 +22,8 @@ from dasktune.results.journal_trials import load_trials
 from dasktune.runner import RunInline, TrialRunner
 from dasktune.runner.build import build_callbacks, build_experiment
 from dasktune.schedulers import ASHAScheduler
+from dasktune.search import BasicVariantGenerator
+from dasktune.space import uniform
 from dasktune.stopper import MaximumIterationStopper
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
@@ -332,6 +334,47 @@ def test_what_everything_rests_on_cannot_be_changed(changes: dict[str, Any], mes
     given: dict[str, Any] = {"metric": "loss", "mode": "min", **changes}
     with pytest.raises(ConfigError, match=message):
         place.restore(tune_config=TuneConfig(num_samples=12, **given))
+
+
+def test_a_searcher_of_the_script_may_be_given_again():
+    # Its class is pickled by value, so the stored one has another class object.
+    first, again = (type("OfScript", (Descent,), {"__module__": "__main__"}) for _ in range(2))
+    place = lab("script", search="searcher")
+    place.parts["tune_config"] = replace(place.parts["tune_config"], search_alg=first())
+    place.begin()
+    more = replace(place.parts["tune_config"], search_alg=again(), num_samples=14)
+    assert len(place.resume(tune_config=more).trials) == 14
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"), [(ASHAScheduler, "on_trial_result"), (BasicVariantGenerator, "next_trial")]
+)
+def test_a_policy_that_raises_is_named_and_its_journal_is_not_called_damaged(
+    kind: Any, method: str, monkeypatch: pytest.MonkeyPatch
+):
+    place = lab("raises", "asha")
+    with pytest.raises(Died):
+        place.begin(40)
+
+    monkeypatch.setattr(kind, method, lambda it, *arguments: {}["val_loss"])
+    message = rf"{kind.__name__} must be able to follow .* got KeyError\('val_loss'\) at record \d+"
+    with pytest.raises(ConfigError, match=message) as raised:
+        place.restore()
+    assert "--keep" not in str(raised.value)
+    assert isinstance(raised.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize("kind", ["bohb", "hyperopt", "gp", "bayesopt"])
+def test_a_model_refuses_a_further_parameter_even_if_a_snapshot_lacks_it(kind: str):
+    space = {"lr": uniform(0, 0.9), "depth": uniform(1, 2)}
+    place = lab("wider", param_space=space)
+    place.checkpoint_period = 2.0
+    place.parts["tune_config"] = replace(place.parts["tune_config"], search_alg=kind)
+    place.begin()
+    assert place.storage.names("snapshots")
+    with pytest.raises(ConfigError, match=r"^\w+ must be able to follow .* a value at 'new'.* unchanged"):
+        place.restore(param_space={**space, "new": uniform(0, 1)})
+    assert len(place.restore(param_space=space).experiment.trials) == 12
 
 
 def test_a_damaged_snapshot_costs_nothing_but_time(caplog: pytest.LogCaptureFixture):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from hashlib import sha256
 from math import isfinite
 from typing import Any, Literal
 
@@ -170,7 +172,7 @@ class OptunaSearch(Searcher):
         self._restored, self._has_restored = None, False
         study = self._create_study(None if sequence is None else int(sequence.generate_state(1)[0]))
         if restored:
-            study.load_state_dict(restored)
+            self.load_state_dict(restored)
             for point in self._evaluated:
                 self._learn(study, point)
             for trial_id in list(study.open):  # trials of the experiment that the state is from
@@ -238,12 +240,21 @@ class OptunaSearch(Searcher):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the study and its sampler as base64 of a pickle; empty before the search."""
-        return {} if self._book is None else self._book.state_dict()
+        return {} if self._book is None else {**self._book.state_dict(), "sampler": self._sampler_digest}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that :meth:`state_dict` returned; unpickling may run code."""
+        """Restore a state; unpickling it may run code. Another `sampler` replaces the saved one."""
         if state:
-            self._require_study().load_state_dict(state)
+            study = self._require_study()
+            own = study.study.sampler
+            study.load_state_dict(state)
+            if state.get("sampler", self._sampler_digest) != self._sampler_digest:
+                study.study.sampler = own
+
+    @property
+    def _sampler_digest(self) -> str | None:
+        """A digest of the given sampler, which is never used itself; None for the default one."""
+        return None if self._sampler is None else sha256(pickle.dumps(self._sampler)).hexdigest()
 
     def _restore_state(self, state: Mapping[str, Any]) -> None:
         # The state replaces what the searcher has learned until now, and what it would learn.

@@ -8,7 +8,7 @@ import pytest
 from experiment_kit import Lab
 
 from dasktune.errors import ConfigError, StorageError
-from dasktune.experiment.policy_states import class_names, load_scheduler, load_search, load_stopper
+from dasktune.experiment.policy_states import identity_of, load_scheduler, load_search, load_stopper
 from dasktune.schedulers import (
     ASHAScheduler,
     FIFOScheduler,
@@ -17,8 +17,22 @@ from dasktune.schedulers import (
     PopulationBasedTraining,
     ResourceChangingScheduler,
 )
-from dasktune.search import ConcurrencyLimiter, QuasiRandomSearch, Searcher, SearchGenerator
-from dasktune.stopper import CombinedStopper, MaximumIterationStopper, Stopper, TimeoutStopper
+from dasktune.search import (
+    ConcurrencyLimiter,
+    QuasiRandomSearch,
+    Repeater,
+    Searcher,
+    SearchGenerator,
+    TuneBOHB,
+)
+from dasktune.space import choice, uniform
+from dasktune.stopper import (
+    CombinedStopper,
+    MaximumIterationStopper,
+    Stopper,
+    TimeoutStopper,
+    TrialPlateauStopper,
+)
 
 
 class Own(FIFOScheduler):
@@ -45,8 +59,8 @@ STATEFUL = {
 
 
 def load(now: Any, then: Any, unfinished: tuple[str, ...] = ("a",), *, named: bool = True) -> None:
-    saved = class_names(then) if named else None
-    load_scheduler(now, class_names(now), then.state_dict(), saved, unfinished)
+    saved = identity_of(then) if named else None
+    load_scheduler(now, identity_of(now), then.state_dict(), saved, unfinished)
 
 
 @pytest.mark.parametrize("now", STATEFUL)
@@ -87,7 +101,34 @@ def test_a_scheduler_inside_another_counts():
 def test_a_policy_that_refers_to_the_one_around_it_is_named_once():
     inner, outer = Own(), Own()
     inner.outer, outer.inner = outer, [inner]
-    assert class_names(outer) == ["Own", ["Own"]]
+    assert identity_of(outer) == ["Own", {}, ["Own", {}]]
+
+
+def asha(metric: Any = "loss", mode: Any = "min", **arguments: Any) -> ASHAScheduler:
+    return ASHAScheduler(metric=metric, mode=mode, **arguments)
+
+
+@pytest.mark.parametrize("unfinished", [("a",), ()])
+@pytest.mark.parametrize(
+    ("now", "message"),
+    [
+        (asha("acc"), "^metric of AsyncHyper.* must be 'loss' as at the start, got 'acc'"),
+        (asha(mode="max"), "^mode of .* must be 'min' as at the start, got 'max'"),
+        (asha(time_attr="t"), "^time_attr of .* must be 'training_iteration' .* got 't'"),
+    ],
+)
+def test_a_scheduler_that_compares_by_other_values_is_refused(now: Any, message: str, unfinished: Any):
+    for wrapped in (lambda one: one, ResourceChangingScheduler):
+        with pytest.raises(ConfigError, match=message):
+            load(wrapped(now), wrapped(asha()), unfinished)
+
+
+def test_goals_are_names_wherever_they_are_given():
+    taken, own = asha(None, None), Own()
+    taken.set_search_properties("loss", "min")
+    assert identity_of(taken) == identity_of(asha())
+    own.metrics, own.metric, own.modes = ("a", "b"), print, [1]  # type: ignore[attr-defined, assignment]
+    assert identity_of(own) == ["Own", {"metrics": ["a", "b"]}]
 
 
 class Mine(Searcher):
@@ -115,9 +156,25 @@ class Mine(Searcher):
 )
 def test_another_searcher_is_refused_wherever_it_is(then: Any, now: Any, named: bool):
     before, after = SearchGenerator(then()), SearchGenerator(now())
-    saved = class_names(before) if named else None
+    saved = identity_of(before) if named else None
     with pytest.raises(ConfigError, match=r"^search_alg must be .* Restore with"):
-        load_search(after.load_state_dict, class_names(after), before.state_dict(), saved)
+        load_search(after.load_state_dict, identity_of(after), before.state_dict(), saved)
+
+
+@pytest.mark.parametrize(
+    "wrapped", [lambda one: one, lambda one: Repeater(one, 2), lambda one: ConcurrencyLimiter(one, 2)]
+)
+def test_a_searcher_with_another_metric_is_refused_wherever_it_is(wrapped: Any):
+    before, after = (SearchGenerator(wrapped(Mine(metric=name))) for name in ("loss", "acc"))
+    with pytest.raises(ConfigError, match=r"^metric of Mine must be 'loss' as at the start, got 'acc'"):
+        load_search(after.load_state_dict, identity_of(after), before.state_dict(), identity_of(before))
+
+
+def test_the_state_of_a_model_belongs_to_its_space():
+    space = {"lr": uniform(0, 1), "kind": choice(["a", "b"])}
+    known = identity_of(TuneBOHB(space))[1]
+    assert known == {"time_attr": "training_iteration", "searched_parameters": ["kind: 2", "lr: (0.0, 1.0)"]}
+    assert identity_of(QuasiRandomSearch(space))[1] == {}
 
 
 class Fifth(Stopper):
@@ -148,7 +205,7 @@ def three_results() -> Any:
 @pytest.mark.parametrize("then", [MaximumIterationStopper(9), TimeoutStopper(60), CombinedStopper()])
 def test_a_new_stopper_is_shown_what_was_recorded(then: Stopper):
     trial, now = three_results(), Fifth()
-    load_stopper(now, class_names(now), then.state_dict(), class_names(then), [trial])
+    load_stopper(now, identity_of(now), then.state_dict(), identity_of(then), [trial])
     assert now.counts == {trial.trial_id: 3}
 
 
@@ -157,9 +214,17 @@ def test_of_several_stoppers_each_gets_the_state_of_its_class():
     then_kept, gone = Fifth(), TimeoutStopper(60)
     then_kept.counts = {"other": 4}
     then, now = CombinedStopper(gone, then_kept), CombinedStopper(kept, new)
-    load_stopper(now, class_names(now), then.state_dict(), class_names(then), [trial])
+    load_stopper(now, identity_of(now), then.state_dict(), identity_of(then), [trial])
     assert kept.counts == {"other": 4}
     assert new.state_dict() == {"results": {trial.trial_id: 3}}
+
+
+def test_a_stopper_of_another_metric_is_a_new_one():
+    trial = three_results()
+    then, now = TrialPlateauStopper("loss"), TrialPlateauStopper("acc")
+    then("other", {"loss": 1.0})
+    load_stopper(now, identity_of(now), then.state_dict(), identity_of(then), [trial])
+    assert now.state_dict() == {"results": {trial.trial_id: 3}, "last": {}}
 
 
 def test_a_stopper_that_cannot_follow_the_results_is_refused():
@@ -169,21 +234,21 @@ def test_a_stopper_that_cannot_follow_the_results_is_refused():
 
     now, then = Needs(), TimeoutStopper(60)
     with pytest.raises(ConfigError, match=r"stop must be .* KeyError\('accuracy'\) from Needs at"):
-        load_stopper(now, class_names(now), then.state_dict(), class_names(then), [three_results()])
+        load_stopper(now, identity_of(now), then.state_dict(), identity_of(then), [three_results()])
 
 
 @pytest.mark.parametrize("state", [{}, {"stoppers": 3}, {"stoppers": [{}]}])
 def test_a_damaged_state_of_several_stoppers_is_refused(state: Any):
-    then = class_names(CombinedStopper(TimeoutStopper(60), Fifth()))
+    then = identity_of(CombinedStopper(TimeoutStopper(60), Fifth()))
     now = MaximumIterationStopper(9)
     with pytest.raises(StorageError, match=r"the state of .* is damaged"):
-        load_stopper(now, class_names(now), state, then, [])
+        load_stopper(now, identity_of(now), state, then, [])
 
 
 def test_stoppers_in_another_order_keep_their_states():
     kept, limit, then_kept = Fifth(), MaximumIterationStopper(9), Fifth()
     then_kept.counts = {"other": 4}
     then, now = CombinedStopper(MaximumIterationStopper(9), then_kept), CombinedStopper(kept, limit)
-    load_stopper(now, class_names(now), then.state_dict(), class_names(then), [three_results()])
+    load_stopper(now, identity_of(now), then.state_dict(), identity_of(then), [three_results()])
     assert kept.counts == {"other": 4}
     assert limit.state_dict() == {"results": {}}

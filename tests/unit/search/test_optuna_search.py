@@ -467,6 +467,16 @@ def test_of_a_gaussian_process_only_that_is_saved_which_the_next_fit_starts_from
     assert len(search.state_dict()["study"]) < 10**5
 
 
+@pytest.mark.parametrize("sampler", [None, optuna.samplers.RandomSampler(seed=4)])
+def test_another_sampler_continues_with_the_trials_of_the_saved_one(sampler: Any):
+    before, after = search_of(SAMPLERS["random"]()), search_of(sampler)
+    ask_and_tell(before, range(6))
+    after.load_state_dict(before.state_dict())
+    assert states(after) == states(before)
+    assert after.suggest("t_6") != before.suggest("t_6")
+    assert type(after.study.sampler) is (optuna.samplers.TPESampler if sampler is None else type(sampler))
+
+
 def test_one_that_has_not_begun_has_no_study_to_save():
     search = search_of()
     state = search.state_dict()

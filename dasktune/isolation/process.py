@@ -281,7 +281,7 @@ class ChildProcess:
         self._module = module
         self._inherited = inherited
         self._mark = new_mark()
-        #: Whether the last trial left the process unchanged, so that another trial may run there.
+        #: Whether the last trial did not fail and left the process unchanged: it may run another.
         self.is_reusable = False
         #: Whether the user's code was sent to the child.
         self.has_code = False

@@ -219,12 +219,15 @@ class ProcessRun(RunBase):
                 case process_messages.ReportTimedOut(error=error):
                     self._timeout_error = error
                     self._kill_after(self.spec.stop_grace, "hang")
-                case process_messages.ChildFinished(terminal=terminal, changes=changes):
+                case process_messages.ChildFinished(terminal=pickled, changes=changes):
+                    terminal: Terminal = pickle.loads(pickled)
                     if changes:
                         message = "trial %s has changed its process (%s): the next one gets a new one"
                         logger.info(message, self.spec.trial_id, changes)
-                    child.is_reusable = not changes
-                    return partial(_child_terminal, pickle.loads(terminal))
+                    # A failure may have damaged what no comparison shows: after a device-side
+                    # assert each further call of CUDA fails in this process.
+                    child.is_reusable = not (changes or isinstance(terminal, Failed))
+                    return partial(_child_terminal, terminal)
 
     def _on_transfer_ended(self, number: int, error: TuneError | None) -> None:
         self._post(process_messages.TransferDone(number=number, error=error))

@@ -463,6 +463,36 @@ def test_a_process_that_a_trial_has_changed_is_replaced(slot: Slot, deed: Any) -
     assert pid_after(slot) != pid
 
 
+class Fails(tune.Trainable):
+    """Fails in the method that its configuration names."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.call("setup")
+
+    def call(self, method: str) -> None:
+        if self.config["fails"] == method:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+
+    def step(self) -> dict[str, Any]:
+        self.call("step")
+        return {"pid": os.getpid(), "done": True}
+
+    def cleanup(self) -> None:
+        self.call("cleanup")
+
+
+def test_a_trial_that_fails_leaves_no_process_to_the_next_one(tmp_path: Path) -> None:
+    slot, pids = Slot(tmp_path, Fails), list[int]()
+    for method in ("setup", "step", "cleanup"):
+        # The other trial of each pair does not fail.
+        pids += slot.run(None, {"fails": ""}).values("pid")
+        failed = slot.run(None, {"fails": method}).messages[-1]
+        assert isinstance(failed, Failed)
+        assert is_gone(pids[-1])
+    slot.warm.close()
+    assert len(set(pids)) == 3
+
+
 def test_a_trial_sees_its_share_of_the_machine_before_anything_is_imported(slot: Slot) -> None:
     names = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "CUDA_VISIBLE_DEVICES"]
 

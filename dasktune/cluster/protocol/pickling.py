@@ -17,6 +17,7 @@ import sysconfig
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import metadata
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
@@ -111,12 +112,32 @@ def missing_module(name: str, *, code: str = "auto") -> str:
             "It could not travel with the trainable, because it holds something that cannot be "
             "pickled, such as a lock or an open file: create that inside the function."
         )
-    sentences.append(
-        "Otherwise put it into the workers' image or environment, install it with "
-        f"client.register_plugin(distributed.PipInstall(packages=[{top!r}])), or send a single "
-        f"file with client.upload_file({top + '.py'!r})."
-    )
+    package = _package_of(top)
+    if package:
+        pip = f"client.register_plugin(distributed.PipInstall(packages=[{package!r}]))"
+        sentences.append(f"Install {package} in the workers' image or environment, or with {pip}.")
+    else:
+        sentences.append(
+            "Put it into the workers' image or environment, or send it with "
+            f"client.upload_file({top + '.py'!r}), a package as a .zip file."
+        )
     return " ".join(sentences)
+
+
+def _package_of(module: str) -> str:
+    """Return the installed package that has a top-level module; empty if pip may not find it.
+
+    Pip would find a stranger's package with the name of a module beside the script, or of a package
+    that was installed from a directory (its ``direct_url.json``).
+    """
+    if any(one.__name__.partition(".")[0] == module for one in local_modules()):
+        return ""
+    names = set(metadata.packages_distributions().get(module, ()))
+    with suppress(metadata.PackageNotFoundError, ValueError):  # damaged metadata, or several packages
+        (name,) = names
+        if not metadata.distribution(name).read_text("direct_url.json"):
+            return name
+    return ""
 
 
 def local_modules() -> list[ModuleType]:

@@ -79,11 +79,15 @@ def _advice(error: BaseException) -> str:
     """Return advice for a module that this worker lacks; empty for any other error."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
+    # A worker does not know what lies beside the script. So this names no command of pip, which
+    # could install a stranger's package with the name of the user's module.
     package = error.name.partition(".")[0]
     return (
         f"\nThe Python of this worker ({sys.executable} on {platform.node()}) lacks {package!r}. "
-        "Install it there: in the workers' image or environment, or by "
-        f"client.register_plugin(distributed.PipInstall(packages=[{package!r}])).\n"
+        "If it is a module of your own, import it at the top of the script and not inside a function, so "
+        f"that it travels with the trainable, or send it with client.upload_file({package + '.py'!r}), "
+        "a package as a .zip file. If it is an installed package, install it in the workers' image or "
+        "environment.\n"
     )
 
 

@@ -214,11 +214,26 @@ def test_what_the_user_registered_stays_registered(helper: ModuleType) -> None:
     assert cloudpickle.list_registry_pickle_by_value() == before
 
 
-def test_a_missing_package_is_named_with_the_remedies() -> None:
-    text = missing_module("torch.nn")
-    assert "cannot import the module 'torch.nn'" in text
-    assert "PipInstall(packages=['torch'])" in text
-    assert "upload_file('torch.py')" in text
+def test_pip_is_named_only_for_what_an_index_has(
+    helper: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, package, files in (
+        ("public", "its-package", {}),
+        ("from_a_directory", "mine", {"direct_url.json": "{}"}),
+        ("a_local_helper", "of-a-stranger", {}),
+        ("of_no_name", "", {}),
+    ):
+        info = tmp_path / f"{package.replace('-', '_')}-1.0.dist-info"
+        info.mkdir()
+        for file, text in {"METADATA": f"Name: {package}", "top_level.txt": name, **files}.items():
+            (info / file).write_text(text)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    text = missing_module("public.part")
+    assert "cannot import the module 'public.part'" in text
+    assert "PipInstall(packages=['its-package'])" in text
+    for name in ("from_a_directory", "a_local_helper", "of_no_name", "not_here"):
+        assert "PipInstall" not in missing_module(name)
+        assert f"client.upload_file('{name}.py')" in missing_module(name)
 
 
 class _OfNoCluster(Client):  # type: ignore[misc]

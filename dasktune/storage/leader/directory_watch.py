@@ -2,6 +2,10 @@
 
 # A descriptor is held for each part that is watched. So the system does not give its inode number
 # to a new directory, and a disk in user space does not forget it.
+#
+# A network disk whose server restarts may say for seconds that a file is not there. So this is no
+# change yet, and raises FileNotFoundError; the caller looks again. Another file at the path, or the
+# file at another path, is a change at once.
 
 from __future__ import annotations
 
@@ -17,8 +21,6 @@ __all__ = ["DirectoryWatch"]
 
 #: The directories that are watched beside the experiment's, from when they are first seen.
 _PARTS: Final = ("driver", "journal", "trials")
-#: What the system appends to the name of a deleted file.
-_DELETED: Final = " (deleted)"
 
 
 class DirectoryWatch:
@@ -39,8 +41,8 @@ class DirectoryWatch:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        #: Descriptors by path.
-        self._open: dict[str, int] = {}
+        #: Descriptors by path, each with the path that the system knew when it was opened.
+        self._open: dict[str, tuple[int, str]] = {}
         self._segment = ""
 
     def find_change(self) -> str:
@@ -48,6 +50,8 @@ class DirectoryWatch:
 
         Raises
         ------
+        FileNotFoundError
+            If a part is not there now.
         OSError
             If the disk cannot tell it now.
         """
@@ -55,9 +59,10 @@ class DirectoryWatch:
             return ""
         self._forget_complete_segment()
         top = self._storage.path()
-        for path, descriptor in self._open.items():
-            if not _is_same(path, descriptor, follow=path == top):
-                return _describe(path, descriptor)
+        for path, (descriptor, place) in self._open.items():
+            change = _find_change(path, descriptor, place, follow=path == top)
+            if change:
+                return change
         # The user's path may be a link. Below it, dasktune refuses links.
         self._watch(top, 0)
         for part in _PARTS:
@@ -68,12 +73,13 @@ class DirectoryWatch:
     def close(self) -> None:
         """Stop watching."""
         while self._open:
-            os.close(self._open.popitem()[1])
+            os.close(self._open.popitem()[1][0])
 
     def _watch(self, path: str, flags: int = os.O_NOFOLLOW) -> None:
         if path not in self._open:
             with contextlib.suppress(FileNotFoundError):
-                self._open[path] = os.open(path, os.O_RDONLY | os.O_NONBLOCK | flags)
+                descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | flags)
+                self._open[path] = descriptor, _place_of(descriptor)
 
     def _newest_segment(self) -> str:
         # Only this one is written. The names sort by epoch and number.
@@ -91,34 +97,40 @@ class DirectoryWatch:
         # A link in place of the directory is refused here, and found by the check that follows.
         with contextlib.suppress(StorageError):
             if self._segment in self._open and self._newest_segment() > self._segment:
-                os.close(self._open.pop(self._segment))
+                os.close(self._open.pop(self._segment)[0])
 
     def _watch_newest_segment(self) -> None:
         newest = self._newest_segment()
         if newest != self._segment:
             if self._segment in self._open:
-                os.close(self._open.pop(self._segment))
+                os.close(self._open.pop(self._segment)[0])
             self._segment = newest
             if newest:
                 self._watch(newest)
 
 
-def _is_same(path: str, descriptor: int, *, follow: bool) -> bool:
+def _find_change(path: str, descriptor: int, place: str, *, follow: bool) -> str:
+    missing: OSError | None = None
     try:
-        return os.path.samestat(os.stat(path, follow_symlinks=follow), os.fstat(descriptor))
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+        if os.path.samestat(os.stat(path, follow_symlinks=follow), os.fstat(descriptor)):
+            return ""
     except OSError as error:
-        if error.errno == errno.ESTALE:  # a network disk no longer has it
-            return False
-        raise
+        # ESTALE: a network disk does not have it now.
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
+            raise
+        missing = error
+    now = _place_of(descriptor)
+    if place and now not in ("", place):
+        return f"{path} was renamed to {now}"
+    if missing is not None:
+        raise FileNotFoundError(f"{path} was not found") from missing
+    return f"{path} was replaced"
 
 
-def _describe(path: str, descriptor: int) -> str:
-    try:
-        now = os.readlink(f"/proc/self/fd/{descriptor}")
-    except OSError:  # not Linux
-        return f"{path} was deleted, renamed or replaced"
-    if now.endswith(_DELETED) or now == path:
-        return f"{path} was deleted or replaced"
-    return f"{path} was renamed to {now}"
+def _place_of(descriptor: int) -> str:
+    """Return the path of an open file; empty if it is not certain."""
+    with contextlib.suppress(OSError):  # not Linux, or the file was deleted, or the disk is away
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+            return path
+    return ""

@@ -11,7 +11,8 @@ clock, the system says whether the leader's process lives, and on a disk the lea
 the operating system (``flock``) while it lives.
 
 A driver also loses the lead if its lease, or the experiment's directory on a disk, is deleted,
-renamed or replaced.
+renamed or replaced. What is not there is looked for again for `SEARCH_SECONDS` before it counts as
+deleted: a server that restarts, or a proxy, may say once that a file does not exist.
 
 The lease is a lock with a timeout, so a paused leader can wake up and write for a moment after its
 successor has taken over. The epochs of the journal keep its late records out of the history.
@@ -38,6 +39,12 @@ successor has taken over. The epochs of the journal keep its late records out of
 # - A superseded driver wakes up: until its next renewal it does not know that it has lost the lead.
 #   What must not be done then, such as deleting checkpoints, asks `confirm` first. So it happens at
 #   most `CONFIRMED_FOR` seconds after the last check.
+# - A driver whose lease is not found continues, and does not write the lease: it may belong to
+#   another experiment by now. Its next look finds it again; or finds a higher number or another
+#   owner, and the lead is lost at once; or the time is over. If the ttl is over before, another
+#   driver may lead meanwhile: as for a late renewal, the journal has only what counts. No file of
+#   the journal is overwritten, since each is created with an exclusive write. A deletion of
+#   checkpoints waits, since `confirm` raises.
 # - A fork of the driver inherits the lock without its thread. It neither renews nor releases it.
 # - Clocks: the ttl is measured with monotonic clocks, on the leader's machine or by the candidate
 #   alone. `expires` is wall clock time for people, so a jump of it only changes what is shown.
@@ -84,12 +91,18 @@ logger = logging.getLogger(__name__)
 _CHECKS: Final = 30
 #: Seconds for which a driver relies on its last check that it leads.
 CONFIRMED_FOR: Final = 1.0
+#: Seconds for which a lease or directory that is not found is looked for again.
+SEARCH_SECONDS: Final = 30.0
 #: Largest lock file in bytes that is read; a lease has a few hundred.
 _LARGEST: Final = 100_000
 
 
 class OtherDriverLeadsError(StorageError):
     """Another driver that lives leads the experiment."""
+
+
+class LeaseNotFoundError(StorageError):
+    """The lease or a directory was not found, for less than `SEARCH_SECONDS`."""
 
 
 class LeaderLock:
@@ -156,6 +169,8 @@ class LeaderLock:
         self._lease: LeaderLease | None = None
         self._loss = ""
         self._watch = DirectoryWatch(storage)
+        #: Since when each look has found something missing; None after any other look.
+        self._missing_since: float | None = None
         #: When the storage last showed that this driver leads.
         self._confirmed = 0.0
         self._process = os.getpid()
@@ -253,27 +268,61 @@ class LeaderLock:
         return False
 
     def _find_loss(self, lease: LeaderLease) -> str:
-        """Return how this driver has lost the lead; empty if it leads."""
+        """Return how this driver has lost the lead; empty if it leads.
+
+        Raises
+        ------
+        StorageError
+            If the storage failed, or lacks something that is looked for again.
+        """
+        since, self._missing_since = self._missing_since, None
         with reading(DIRECTORY, self.storage):
-            change = self._watch.find_change()
-            if change:
-                return _how_to_continue(change)
-            newest = newest_epoch(self.storage)
-            if newest > self.epoch:
-                return (
-                    f"another driver leads {self.storage} now: this one was frozen, or cut off from its "
-                    f"storage, and did not renew its lease for {self.ttl_s:g} s. Its results since then "
-                    "do not count"
-                )
-            name = lease_name(self.epoch)
             try:
-                content = self.storage.read_bytes(name) if newest == self.epoch else None
-            except FileNotFoundError:
-                content = None
-            found = None if content is None else LeaderLease.decode(content)
+                return self._look_for_loss(lease)
+            except FileNotFoundError as error:
+                missing = str(error)
+        now = self._clock()
+        self._missing_since = now if since is None else since
+        seconds = now - self._missing_since
+        # Without a thread, Ctrl-C has come while the lead was taken: there may be no lease yet.
+        if self._thread is not None and seconds < SEARCH_SECONDS:
+            raise LeaseNotFoundError(f"{missing}; it is looked for again for {SEARCH_SECONDS:g} s")
+        return _how_to_continue(f"{missing} for {seconds:.0f} s")
+
+    def _find_loss_at_end(self, lease: LeaderLease) -> str:
+        """Find a loss; wait while something is looked for, because no renewal follows."""
+        is_logged = False
+        while True:
+            try:
+                return self._find_loss(lease)
+            except LeaseNotFoundError as error:
+                if not is_logged:
+                    logger.warning("%s", error)
+                is_logged = True
+                self._sleep(SEARCH_SECONDS / _CHECKS)
+
+    def _look_for_loss(self, lease: LeaderLease) -> str:
+        change = self._watch.find_change()
+        if change:
+            return _how_to_continue(change)
+        newest = newest_epoch(self.storage)
+        if newest > self.epoch:
+            return (
+                f"another driver leads {self.storage} now: this one was frozen, or cut off from its "
+                f"storage, and did not renew its lease for {self.ttl_s:g} s. Its results since then "
+                "do not count"
+            )
+        name = lease_name(self.epoch)
+        try:
+            content = self.storage.read_bytes(name) if newest == self.epoch else None
+        except FileNotFoundError:
+            content = None
+        if content is None:
+            raise FileNotFoundError(f"{name} of {self.storage} was not found")
+        found = LeaderLease.decode(content)
         # A damaged lease is written again.
-        if content is None or (found is not None and found.owner != lease.owner):
-            return _how_to_continue(f"{name} of {self.storage} was deleted or replaced")
+        if found is not None and found.owner != lease.owner:
+            return _how_to_continue(f"{name} of {self.storage} was replaced")
         return ""
 
     def close(self) -> None:
@@ -339,7 +388,7 @@ class LeaderLock:
 
     def _release(self, lease: LeaderLease) -> None:
         try:
-            self._loss = loss = self._find_loss(lease)
+            self._loss = loss = self._find_loss_at_end(lease)
             if not loss:
                 self._write(replace(lease, released=True))
         except Exception as error:  # the store's client may raise any exception
@@ -693,8 +742,8 @@ def _read_lease(
 def _how_to_continue(change: str) -> str:
     return (
         f"{change} while the experiment ran, so what it has written since then may be missing or "
-        "elsewhere. If the directory was moved, move it back, or give its new path to "
-        "Tuner.restore(); without its files, run the experiment again under another name"
+        "elsewhere. If the experiment's files are there again, or were moved, give their path to "
+        "Tuner.restore(); if they are lost, run the experiment again under another name"
     )
 
 

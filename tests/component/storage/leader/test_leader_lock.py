@@ -477,7 +477,7 @@ def test_a_lease_that_another_experiment_replaces_is_lost(storage: Storage, cloc
     storage.write_bytes("driver/000001.json", theirs)
     assert not lock.renew()
     assert "driver/000001.json of" in lock.loss
-    assert "was deleted or replaced while the experiment ran" in lock.loss
+    assert "was replaced while the experiment ran" in lock.loss
     lock.close()
     assert storage.read_bytes("driver/000001.json") == theirs
 
@@ -494,11 +494,61 @@ def test_a_lease_that_was_deleted_is_lost(storage: Storage, clock: Clock, method
     lock = lock_of(storage, clock)
     lock.acquire()
     storage.remove_tree()
-    clock.now += 1
+    if method != "close":
+        for _ in range(3):
+            clock.now += 10
+            with pytest.raises(StorageError, match=r"was not found; it is looked for again for 30 s"):
+                getattr(lock, method)()
+        clock.now += 10
     assert not getattr(lock, method)()
-    assert "deleted" in lock.loss
+    assert "was not found for 30 s while the experiment ran" in lock.loss
     lock.close()
+    assert clock.slept == (30 if method == "close" else 0)
     assert storage.find() == []
+
+
+@pytest.mark.parametrize("operation", ["read", "list"])
+def test_a_lease_that_is_found_again_within_30_s_is_no_loss(
+    remote: Storage, clock: Clock, operation: str
+) -> None:
+    def answer(error: OSError) -> None:
+        def fail(each: str, path: str) -> None:
+            if each == operation:
+                raise error
+
+        FakeObjectStore.before = fail
+        with pytest.raises(StorageError):
+            lock.renew()
+        FakeObjectStore.before = None
+
+    with lock_of(remote, clock) as lock:
+        # Either a look that finds it or a look without an answer ends the 30 s.
+        for between in (lock.renew, lambda: answer(OSError("reset")), lock.renew):
+            answer(FileNotFoundError(errno.ENOENT, "404"))
+            clock.now += 29
+            answer(FileNotFoundError(errno.ENOENT, "404"))
+            clock.now += 29
+            between()
+        answer(FileNotFoundError(errno.ENOENT, "404"))
+        remote.write_bytes("driver/000002.json", lease_of(1, ""))
+        assert not lock.renew()
+        assert "another driver leads" in lock.loss
+
+
+@pytest.mark.parametrize("error", [errno.ENOENT, errno.ENOTDIR, errno.ESTALE])
+def test_a_directory_that_a_network_disk_lacks_for_a_moment_is_no_loss(
+    local: Storage, clock: Clock, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    def fail(path: object, **_: object) -> None:
+        raise OSError(error, "not now")
+
+    with lock_of(local, clock) as lock:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "stat", fail)
+            with pytest.raises(StorageError, match=rf"{local.path()} was not found; it is looked for"):
+                lock.renew()
+        clock.now += 29
+        assert lock.renew()
 
 
 @pytest.mark.parametrize("part", ["", "driver", "journal", "journal/000001-000000.jsonl", "trials"])
@@ -518,6 +568,9 @@ def test_a_directory_on_a_disk_that_is_no_longer_the_same_is_lost(
             path.symlink_to(aside)
         elif act == "delete":
             shutil.rmtree(aside) if aside.is_dir() else aside.unlink()
+            with pytest.raises(StorageError, match=f"{path} was not found"):
+                lock.renew()
+            clock.now += 30
         assert not lock.renew()
         assert f"{path} was " in lock.loss
         assert "Tuner.restore()" in lock.loss
@@ -541,6 +594,7 @@ def test_a_path_that_is_a_link_may_lead_to_the_experiment(clock: Clock, tmp_path
         (tmp_path / "link").unlink()
         (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
         assert not lock.renew()
+        assert "link was replaced while" in lock.loss
 
 
 def test_a_superseded_driver_knows_it_within_a_second(remote: Storage, clock: Clock) -> None:

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Final, TextIO
 
 from dasktune.progress.display import Display
-from dasktune.progress.line_display import PlainLines, ProgressLine, is_terminal
+from dasktune.progress.line_display import AboveLine, PlainLines, ProgressLine, is_terminal
 
 __all__ = ["VARIABLE", "choose_mode", "in_notebook", "open_display"]
 
@@ -99,4 +99,7 @@ def open_display(mode: str, stream: TextIO | None) -> Display | None:
         from dasktune.progress.notebook import NotebookDisplay
 
         return NotebookDisplay(stream)
+    if mode == "line" and isinstance(getattr(stream, "original", stream), AboveLine):
+        # Another progress line is open on the terminal.
+        mode = "plain"
     return ProgressLine(stream) if mode == "line" else PlainLines(stream)

@@ -62,6 +62,8 @@ class Display:
 
     def __init__(self, stream: TextIO | None) -> None:
         self.stream = Stream(stream)
+        #: Where warnings are written.
+        self.messages = stream
         self._next = -inf
 
     @property

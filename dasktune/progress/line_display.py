@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
+import threading
 from math import inf
-from typing import Final, TextIO
+from typing import Any, Final, TextIO, cast
 
 from dasktune.progress.display import Display
+from dasktune.progress.log_relay import move_handlers
 from dasktune.progress.progress import Progress, render
 from dasktune.progress.trial_counts import TrialCounts
 from dasktune.text.formatting import column_width, pad
 
-__all__ = ["PlainLines", "ProgressLine", "is_terminal", "terminal_width"]
+__all__ = ["AboveLine", "PlainLines", "ProgressLine", "is_terminal", "terminal_width"]
 
 _FALLBACK_WIDTH: Final = 80
 
@@ -64,7 +68,10 @@ class PlainLines(Display):
 
 
 class ProgressLine(Display):
-    """Keeps one line of progress up to date on a terminal.
+    """Keeps one line of progress up to date on a terminal, below all other output.
+
+    From the first picture to the end it replaces ``sys.stderr``, and ``sys.stdout`` if that is a
+    terminal: a text that is written there clears the line, which is then drawn again below it.
 
     Parameters
     ----------
@@ -77,39 +84,119 @@ class ProgressLine(Display):
     def __init__(self, stream: TextIO | None) -> None:
         super().__init__(stream)
         self._terminal = stream
+        if stream is not None:
+            self.messages = cast(TextIO, AboveLine(self, stream))
+        # Any thread may print while the driver's thread draws. Writes to the terminal do not block.
+        # An RLock: a signal handler may print while its thread does.
+        self._lock = threading.RLock()
         self._shown = ""
         #: Width of the line on the terminal, in columns. A shorter next line is padded to this
         #: width, to overwrite all of it.
         self._columns = 0
+        #: Whether the last text has not ended its row, so that there is no room for the line.
+        self._is_mid_row = False
+        #: What has replaced streams of `sys`, by name; None while the display is not open.
+        self._replaced: dict[str, AboveLine] | None = None
+        self._handlers: list[tuple[logging.StreamHandler[TextIO], TextIO]] = []
 
     @property
     def width(self) -> int:
         """Width of the terminal in columns."""
         return terminal_width(self._terminal)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether texts of others have to be written above the line."""
+        return self._replaced is not None
+
     def show(self, progress: Progress, trial_counts: TrialCounts) -> None:
         """Rewrite the line."""
-        # A character in the last column would make some terminals begin a new line.
-        self._rewrite(render(progress, max(self.width - 1, 1)))
+        if not self.is_open:
+            self._replace_streams()
+        with self._lock:
+            # A character in the last column would make some terminals begin a new line.
+            self._shown = render(progress, max(self.width - 1, 1))
+            if not self._is_mid_row:
+                columns = column_width(self._shown)
+                self.stream.write(f"\r{pad(self._shown, max(columns, self._columns))}")
+                self._columns = columns
 
     def print_line(self, text: str) -> None:
         """Print a line above the progress line."""
-        shown = self._shown
-        self._rewrite(text)
-        self.close()
-        if shown:
-            self._rewrite(shown)
+        self.write_above(f"{text}\n")
+
+    def write_above(self, text: str) -> None:
+        """Write a text above the progress line, which is drawn again when the text's row has ended.
+
+        Parameters
+        ----------
+        text : str
+            The text.
+        """
+        with self._lock:
+            clear = f"\r{' ' * self._columns}\r" if self._columns else ""
+            self._is_mid_row = not text.endswith("\n")
+            line = "" if self._is_mid_row else self._shown
+            self.stream.write(f"{clear}{text}{line}")
+            self._columns = column_width(line)
 
     def close(self) -> None:
         """End the progress line, so that other output begins below it."""
-        if self._columns:
-            self.stream.write("\n")
-        self._columns, self._shown = 0, ""
+        # `setStream` flushes, which blocks on no terminal while the line is open.
+        for handler, stream in self._handlers:
+            handler.setStream(stream)
+        for name, ours in (self._replaced or {}).items():
+            if getattr(sys, name) is ours:
+                setattr(sys, name, ours.original)
+        with self._lock:
+            if self._columns or self._is_mid_row:
+                self.stream.write("\n")
+            self._columns, self._shown, self._is_mid_row = 0, "", False
+            self._replaced, self._handlers = None, []
 
-    def _rewrite(self, line: str) -> None:
-        columns = column_width(line)
-        self.stream.write(f"\r{pad(line, max(columns, self._columns))}")
-        self._columns, self._shown = columns, line
+    def _replace_streams(self) -> None:
+        self._replaced = {}
+        terminal = getattr(self._terminal, "original", self._terminal)
+        if terminal is None or terminal is not sys.stderr:
+            return
+        for name, old in (("stderr", terminal), ("stdout", sys.stdout)):
+            if old is terminal or is_terminal(old):
+                new = self._replaced[name] = AboveLine(self, old)
+                setattr(sys, name, new)
+                self._handlers += move_handlers(old, cast(TextIO, new))
+
+
+class AboveLine:
+    """Takes the place of a text stream, and writes above a progress line while that is open.
+
+    Parameters
+    ----------
+    line : ProgressLine
+        The progress line.
+    original : text stream
+        The stream.
+    """
+
+    def __init__(self, line: ProgressLine, original: TextIO) -> None:
+        self._line = line
+        self.original = original
+        self._process = os.getpid()
+
+    def write(self, text: str) -> int:
+        """Write a text."""
+        # A fork has neither the line nor the thread that writes it.
+        if not text or not self._line.is_open or os.getpid() != self._process:
+            return self.original.write(text)
+        self._line.write_above(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream, unless a thread writes the texts."""
+        if not self._line.is_open:
+            self.original.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.original, name)
 
 
 def is_terminal(stream: TextIO | None) -> bool:

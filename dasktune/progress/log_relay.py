@@ -13,15 +13,18 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, cast
+from typing import Final, TextIO, cast
 
-__all__ = ["added_handler", "has_handlers", "relayed_handlers", "relayed_logs"]
+__all__ = ["added_handler", "has_handlers", "move_handlers", "relayed_logs"]
 
 #: The logger above all loggers of the package.
 _PACKAGE: Final = "dasktune"
 
 #: Records that may wait for the handlers. Further ones are dropped.
 _MAX_RECORDS: Final = 10_000
+
+#: Seconds that `move_handlers` waits for a handler that writes.
+_HANDLER_SECONDS: Final = 0.1
 
 #: The value of `propagate` while the relay takes the place of the handlers. It counts as False, and
 #: differs from the False of a user, which stays.
@@ -186,9 +189,42 @@ def relayed_logs(timeout: float) -> Iterator[None]:
         _RELAY.finish(timeout)
 
 
-def relayed_handlers() -> list[logging.Handler]:
-    """Return the handlers of dasktune's logger whose place the relay has taken."""
-    return list(_RELAY.targets)
+def move_handlers(old: TextIO, new: TextIO) -> list[tuple[logging.StreamHandler[TextIO], TextIO]]:
+    """Let the plain stream handlers of all loggers write to another stream.
+
+    A handler that waits for its old stream keeps it.
+
+    Parameters
+    ----------
+    old, new : text stream
+        The stream that the handlers have, and the one that they get.
+
+    Returns
+    -------
+    list of (handler, text stream)
+        The handlers that have got it, each with its old stream.
+    """
+    loggers = [logging.root, *logging.root.manager.loggerDict.values()]
+    found = {
+        id(handler): handler
+        for one in loggers
+        if isinstance(one, logging.Logger)
+        for handler in [*one.handlers, *(_RELAY.targets if one is logging.root else [])]
+        if type(handler) is logging.StreamHandler and handler.stream is old
+    }
+    return [(handler, old) for handler in found.values() if _set_stream(handler, new)]
+
+
+def _set_stream(handler: logging.StreamHandler[TextIO], stream: TextIO) -> bool:
+    """Give a handler another stream, unless it waits for its old one; return whether it did."""
+    lock = handler.lock
+    if lock is None or not lock.acquire(timeout=_HANDLER_SECONDS):
+        return False
+    try:
+        handler.setStream(stream)
+    finally:
+        lock.release()
+    return True
 
 
 def has_handlers() -> bool:

@@ -44,7 +44,7 @@ class ProgressObserver:
 
     The driver's loop calls every method, so pictures are made in the driver's thread, where the
     trials do not change meanwhile. A `BackgroundStream` writes them. Threads of the user may print
-    meanwhile; only the display with rich coordinates with them.
+    meanwhile; the displays on a terminal coordinate with them.
 
     Parameters
     ----------

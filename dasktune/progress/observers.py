@@ -97,7 +97,7 @@ def open_progress(
             shares=shares,
             notes=notes,
         )
-        warnings = nullcontext() if display.redirects else _warnings_to(stream)
+        warnings = nullcontext() if display.redirects else _warnings_to(display.messages or stream)
         # The display ends last: with rich, handlers of the user write above it.
         with closing(observer), warnings, relayed_logs(_LOG_S):
             yield [observer]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from dasktune.progress.background_stream import BackgroundStream
 from dasktune.progress.display import Display
 from dasktune.progress.drawing_thread import DrawingThread
-from dasktune.progress.log_relay import relayed_handlers
+from dasktune.progress.log_relay import move_handlers
 from dasktune.progress.progress import Progress, render, split_usage
 from dasktune.progress.progress_table import ROWS, SYMBOLS, progress_table
 from dasktune.progress.trial_counts import TrialCounts
@@ -39,9 +39,6 @@ _OTHER_LINES: Final = 4
 
 #: Seconds that the end of the display waits for the thread that draws.
 _LAST_SECONDS: Final = 1.0
-
-#: Seconds that the start of the display waits for a log handler that writes.
-_HANDLER_SECONDS: Final = 0.1
 
 
 class LiveTable(Display):
@@ -144,12 +141,9 @@ class LiveTable(Display):
         self._console.show_cursor(True)
         # rich has replaced sys.stderr. A log handler that holds the old stream would write into
         # the live display; with the new stream its records appear above it.
-        for handler in _handlers():
-            for old, new in zip(streams, [sys.stderr, sys.stdout], strict=True):
-                if handler.stream is old and new is not old:
-                    if _set_stream(handler, new):
-                        self._handlers.append((handler, old))
-                    break
+        for old, new in zip(streams, [sys.stderr, sys.stdout], strict=True):
+            if new is not old:
+                self._handlers += move_handlers(old, new)
 
     def _picture(self, progress: Progress, trial_counts: TrialCounts) -> RenderableType:
         from rich.console import Group
@@ -179,28 +173,3 @@ class LiveTable(Display):
             bar.add_row(ProgressBar(progress.total, progress.finished, width=width - 1))
             parts.insert(0, bar)
         return Group(*parts)
-
-
-def _handlers() -> list[logging.StreamHandler[TextIO]]:
-    """Return the plain stream handlers of all loggers."""
-    loggers = [logging.root, *logging.root.manager.loggerDict.values()]
-    found = {
-        id(handler): handler
-        for one in loggers
-        if isinstance(one, logging.Logger)
-        for handler in [*one.handlers, *(relayed_handlers() if one is logging.root else [])]
-        if type(handler) is logging.StreamHandler
-    }
-    return list(found.values())
-
-
-def _set_stream(handler: logging.StreamHandler[TextIO], stream: TextIO) -> bool:
-    """Give a handler another stream, unless it waits for its old one; return whether it did."""
-    lock = handler.lock
-    if lock is None or not lock.acquire(timeout=_HANDLER_SECONDS):
-        return False
-    try:
-        handler.setStream(stream)
-    finally:
-        lock.release()
-    return True

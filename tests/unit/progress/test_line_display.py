@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
+import sys
 
 import pytest
 from progress_kit import pseudo_terminal
 
 from dasktune.progress import PlainLines, Progress, ProgressLine
 from dasktune.progress import line_display as module
+from dasktune.progress.background_stream import BackgroundStream, print_promptly
+from dasktune.progress.choose import open_display
 from dasktune.text.formatting import column_width
 from dasktune.trial.status import PublicStatus
 
@@ -32,6 +36,17 @@ class WordsOnly:
 class Broken(io.StringIO):
     def write(self, text):
         raise BrokenPipeError
+
+
+def rows(stream):
+    """Return the rows of a terminal after what was written to it."""
+    found = []
+    for text in stream.getvalue().split("\n"):
+        row = ""
+        for part in text.split("\r"):
+            row = part + row[len(part) :]
+        found.append(row.rstrip())
+    return found
 
 
 def progress(running=0, done=0, **more):
@@ -81,10 +96,53 @@ def test_what_is_said_stands_above_the_line():
     line.show(progress(running=1), None)
     line.print_line("a_00001 ended")
     line.close()
-    _, above, below = stream.getvalue().split("\r")[1:]
-    assert above.rstrip() == "a_00001 ended"
-    assert above.endswith("\n")
-    assert below == "0 trials done · 1 running · 0 errors · 00:00\n"
+    assert rows(stream) == ["a_00001 ended", "0 trials done · 1 running · 0 errors · 00:00", ""]
+
+
+def test_texts_of_this_process_stand_above_the_line(monkeypatch: pytest.MonkeyPatch):
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    before = sys.stderr, sys.stdout
+    own, theirs = logging.getLogger("dasktune.above"), logging.StreamHandler()
+    monkeypatch.setattr(own, "handlers", [theirs])
+    line = ProgressLine(stream)
+    line.show(progress(running=100), None)
+    assert isinstance(open_display("line", BackgroundStream(sys.stderr)), PlainLines)
+    assert sys.stdout.isatty()
+    print_promptly(sys.stderr, "Dashboard: http://127.0.0.1:8787/dasktune\n")
+    own.warning("trial a lost its worker")
+    line.messages.write("interrupted\n")
+    print("printed", end="", flush=True)
+    line.show(progress(running=1), None)
+    assert rows(stream)[-1] == "printed"
+    print(" at last")
+    assert rows(stream)[-1] == "0 trials done · 1 running · 0 errors · 00:00"
+    print("half a row", end="")
+    held = sys.stderr
+    line.close()
+    held.write("later\n")
+    held.flush()
+    assert rows(stream) == [
+        "Dashboard: http://127.0.0.1:8787/dasktune",
+        "trial a lost its worker",
+        "interrupted",
+        "printed at last",
+        "half a row",
+        "later",
+        "",
+    ]
+    assert (sys.stderr, sys.stdout, theirs.stream) == (*before, stream)
+
+
+def test_a_fork_writes_to_the_terminal_itself(monkeypatch: pytest.MonkeyPatch):
+    stream = Terminal()
+    line = ProgressLine(stream)
+    line.show(progress(), None)
+    written = len(stream.getvalue())
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    line.messages.write("text\n")
+    assert stream.getvalue()[written:] == "text\n"
 
 
 def test_the_end_comes_once():

@@ -5,7 +5,8 @@
     TuneError                     base class of dasktune's exceptions
     ├── ConfigError (ValueError)  an argument breaks its rule; raised before any trial starts
     │   ├── RecursiveDependencyError   values of a search space depend on each other in a cycle
-    │   └── PreflightError             the cluster or the storage cannot run this experiment
+    │   ├── PreflightError             the cluster or the storage cannot run this experiment
+    │   └── ReportError                what a trial reports or returns breaks its rule
     ├── TrialError                user code failed; carries the trial and its traceback
     ├── ClusterError              the Dask cluster cannot be used
     │   └── ClusterLost           the cluster was lost and has not come back
@@ -33,6 +34,7 @@ __all__ = [
     "InvalidTransition",
     "PreflightError",
     "RecursiveDependencyError",
+    "ReportError",
     "StorageError",
     "TrialError",
     "TuneError",
@@ -100,6 +102,19 @@ class PreflightError(ConfigError):
     Examples
     --------
     >>> issubclass(PreflightError, ConfigError)
+    True
+    """
+
+
+class ReportError(ConfigError):
+    """What a trial reports or returns breaks its rule, such as a result without the metric.
+
+    If no trial of the experiment has a result yet, every trial would fail in the same way. Then the
+    experiment ends, and `fit` raises this error.
+
+    Examples
+    --------
+    >>> issubclass(ReportError, ConfigError)
     True
     """
 

@@ -35,6 +35,7 @@ from dasktune.experiment.failures import (
     count_failure,
     count_loss,
     experiment_failure_reason,
+    judged,
     lost_too_often,
 )
 from dasktune.experiment.pending_suggestion import PendingSuggestion
@@ -527,7 +528,8 @@ class ExperimentMachine:
             self._emit(AdmitOthers(trial_id=trial.trial_id, incarnation=trial.incarnation))
 
     def _on_failed(self, trial: Trial, event: events.TrialFailed) -> None:
-        too_often = count_failure(trial, event.error, self.settings.max_failures)
+        error = judged(event.error, self.trials.values())
+        too_often = count_failure(trial, error, self.settings.max_failures)
         if trial.status is TrialStatus.ERROR:
             trial.reason = event.error.message
         elif too_often or self._failure_reason(trial):
@@ -560,7 +562,8 @@ class ExperimentMachine:
         failed = trial.status is TrialStatus.ERROR
         if failed and not self.state.stop_reason and (reason := self._failure_reason(trial)):
             self.state.first_failed = trial
-            self._stop_everything(reason, now, at_once=bool(self.settings.fail_fast))
+            at_once = bool(self.settings.fail_fast) or trial.fails_all_trials
+            self._stop_everything(reason, now, at_once=at_once)
 
     # Another session
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.text.formatting import plural
@@ -15,6 +16,7 @@ __all__ = [
     "count_failure",
     "count_loss",
     "experiment_failure_reason",
+    "judged",
     "lost_too_often",
 ]
 
@@ -36,6 +38,21 @@ def count_failure(trial: Trial, error: ErrorInfo, limit: int) -> bool:
     return 0 <= limit < trial.failures
 
 
+def judged(error: ErrorInfo, trials: Iterable[Trial]) -> ErrorInfo:
+    """Return an error as one of its trial alone if any trial has a result, else as it is.
+
+    Parameters
+    ----------
+    error : ErrorInfo
+        The exception of a trial's code.
+    trials : iterable of Trial
+        All trials of the experiment.
+    """
+    if error.fails_all_trials and any(trial.history for trial in trials):
+        return replace(error, fails_all_trials=False)
+    return error
+
+
 def experiment_failure_reason(settings: ExperimentSettings, trials: Iterable[Trial], failed: Trial) -> str:
     """Return why a failed trial ends the experiment; empty if it does not.
 
@@ -48,7 +65,7 @@ def experiment_failure_reason(settings: ExperimentSettings, trials: Iterable[Tri
     failed : Trial
         A trial that has failed and has no tries left.
     """
-    if settings.fail_fast:
+    if settings.fail_fast or failed.fails_all_trials:
         return f"trial {failed.trial_id} failed"
     limit = settings.max_total_failures
     if limit is None or sum(trial.failures for trial in trials) <= limit:

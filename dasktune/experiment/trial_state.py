@@ -85,7 +85,7 @@ def trial_state(trial: Trial, *, rows: bool = True, since: int | None = None) ->
         "lent": [record.to_json() for record in trial.lent],
         "held": _record_state(trial.held),
         "ancestry": list(trial.ancestry),
-        "errors": [{"message": e.message, "traceback": e.traceback} for e in trial.errors],
+        "errors": [error.to_json() for error in trial.errors],
     }
 
 
@@ -130,7 +130,7 @@ def trial_from_state(
         lent=tuple(map(CheckpointRecord.from_json, state["lent"])),
         held=_record(state["held"]),
         ancestry=tuple(state["ancestry"]),
-        errors=[ErrorInfo(**error) for error in state["errors"]],
+        errors=list(map(ErrorInfo.from_json, state["errors"])),
     )
     if trial.status.is_final:
         trial.status_log = NO_STATUS_LOG

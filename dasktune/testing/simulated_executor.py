@@ -20,7 +20,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
-from dasktune.errors import check
+from dasktune.errors import ReportError, check
 from dasktune.testing.clock import ManualClock
 from dasktune.testing.places import Cluster, Slots, Workers
 from dasktune.testing.trial_kind import (
@@ -457,7 +457,9 @@ class SimulatedTrialExecutor:
         # The last line of a traceback, without the module of dasktune's exceptions.
         message = f"{type(error).__name__}: {error}"
         text = "".join(traceback.format_exception(error))
-        self._schedule(run, TrialFailed, error=ErrorInfo(message=message, traceback=text))
+        every = isinstance(error, ReportError)
+        info = ErrorInfo(message=message, traceback=text, fails_all_trials=every)
+        self._schedule(run, TrialFailed, error=info)
 
     def _hang(self, run: SimulatedRun, limit: float) -> None:
         """Let a trial exceed the report timeout; it fails unless a command ends it before."""

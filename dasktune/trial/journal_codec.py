@@ -203,7 +203,7 @@ def _plain(value: Any) -> Any:
 
 #: How values of our own types are written; looked up by the exact type, as most are plain.
 _ENCODERS: dict[type, Callable[[Any], Any]] = {
-    ErrorInfo: lambda error: {"message": error.message, "traceback": error.traceback},
+    ErrorInfo: ErrorInfo.to_json,
     Milestone: lambda milestone: [milestone.time_attr, milestone.value],
     PlacementGroupFactory: PlacementGroupFactory.to_json,
     HostPlacement: HostPlacement.to_json,
@@ -227,7 +227,7 @@ def _decode(kind: Any, fields: Record) -> Any:
 
 #: How fields of our own types, and numbers for the cluster, are read, by the name of the field.
 _DECODERS: dict[str, Callable[[Any], Any]] = {
-    "error": lambda error: ErrorInfo(message=error["message"], traceback=error["traceback"]),
+    "error": ErrorInfo.from_json,
     "checkpoint": CheckpointRecord.from_json,
     "kind": CheckpointKind,
     "resources": lambda data: _request(data),

@@ -187,5 +187,10 @@ class Trial:
         """The last failure of the trial's code."""
         return self.errors[-1] if self.errors else None
 
+    @property
+    def fails_all_trials(self) -> bool:
+        """Whether every trial would fail with its last failure since it was last reopened."""
+        return self.failures > 0 and self.error is not None and self.error.fails_all_trials
+
     def __str__(self) -> str:
         return f"{self.trial_id}[{self.status.value}]"

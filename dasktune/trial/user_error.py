@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 __all__ = ["ErrorInfo"]
 
@@ -17,3 +19,16 @@ class ErrorInfo:
     traceback: str = ""
     #: The pickled exception, or empty if it cannot be pickled. For ``fail_fast="raise"``.
     pickled: bytes = field(default=b"", repr=False)
+    #: Whether every trial would fail with it, unless some trial has a result.
+    fails_all_trials: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for the journal, without the exception itself."""
+        every = {"fails_all_trials": True} if self.fails_all_trials else {}
+        return {"message": self.message, "traceback": self.traceback, **every}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ErrorInfo:
+        """Return the error that :meth:`to_json` described."""
+        every = data.get("fails_all_trials") is True
+        return cls(message=data["message"], traceback=data["traceback"], fails_all_trials=every)

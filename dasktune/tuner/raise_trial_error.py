@@ -1,4 +1,4 @@
-"""Raise a trial's exception on the driver, for ``fail_fast="raise"``."""
+"""Raise the exception of a trial that has ended its experiment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ __all__ = ["raise_first_error", "reraise_trial_error"]
 
 
 def raise_first_error(experiment: ExperimentMachine) -> None:
-    """Raise the exception of the first failed trial if the experiment has ``fail_fast="raise"``.
+    """Raise the exception of the first failed trial if it is to be raised.
+
+    So it is with ``fail_fast="raise"``, and if every trial would fail with it.
 
     Parameters
     ----------
@@ -26,7 +28,7 @@ def raise_first_error(experiment: ExperimentMachine) -> None:
         If the trial's own exception cannot be unpickled here.
     """
     trial = experiment.state.first_failed
-    if trial is not None and experiment.settings.fail_fast == "raise":
+    if trial is not None and (experiment.settings.fail_fast == "raise" or trial.fails_all_trials):
         reraise_trial_error(trial)
 
 

@@ -149,10 +149,10 @@ class RestoredExperiment:
         failed = self.experiment.state.first_failed
         if failed is not None:
             logger.warning(
-                "trial %s had failed, and fail_fast ended the experiment for it. Restore with "
-                "resume_errored=True or restart_errored=True to try it again, or with another "
-                "FailureConfig to continue without it",
+                "trial %s had failed, which ended the experiment. Restore with resume_errored=True or "
+                "restart_errored=True to try it again%s",
                 failed.trial_id,
+                "" if failed.fails_all_trials else ", or with another FailureConfig to continue without it",
             )
 
     def _cut_off(self) -> str:

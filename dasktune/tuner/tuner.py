@@ -307,6 +307,8 @@ class Tuner:
             If the cluster cannot be used, or is lost and does not come back.
         PreflightError
             If cluster or storage cannot run this experiment; no trial was started.
+        ReportError
+            If a trial's result or return value breaks its rule while no trial has a result.
         StorageError
             If an experiment of this name exists in this storage path and
             ``RunConfig(if_exists="error")`` is set, or it cannot be replaced or resumed.

@@ -20,7 +20,7 @@ from cluster_kit import WITHOUT_DASKTUNE, journal, until
 from distributed import Client, LocalCluster, Nanny
 
 import dasktune as tune
-from dasktune.errors import ClusterError, PreflightError, TrialError
+from dasktune.errors import ClusterError, PreflightError, ReportError, TrialError
 from dasktune.schedulers import ASHAScheduler
 from dasktune.stopper import MaximumIterationStopper
 from dasktune.storage.fs.storage import Storage
@@ -183,8 +183,6 @@ def test_a_metric_may_be_missing_where_that_is_wanted(cluster: LocalCluster, tmp
     ("trainable", "errors", "message"),
     [
         (only_some_report_the_metric, 2, r"metrics must hold 'loss', got .*'accuracy'"),
-        (returns_a_list, 3, r"metrics must be a dict .*, got list"),
-        (reports_a_path_as_checkpoint, 3, r"checkpoint must be a Checkpoint, got str"),
         (interrupts, 3, r"KeyboardInterrupt"),
         (exits, 3, r"SystemExit: no licence"),
         (raises_on_two, 1, r"LookupError: two is not there"),
@@ -197,11 +195,30 @@ def test_a_trial_that_misbehaves_fails_alone(
     errors: int,
     message: str,
 ) -> None:
-    results = tuner(cluster, tmp_path, trainable).fit()
+    # One after the other: the first has a result.
+    results = tuner(cluster, tmp_path, trainable, max_concurrent_trials=1).fit()
     assert (results.num_errors, results.num_terminated) == (errors, 3 - errors)
     assert all(re.search(message, error.message) for error in results.errors), results.errors
     written = sorted((tmp_path / "runs" / "e" / "trials").glob("*/error.txt"))
     assert len(written) == errors
+
+
+@pytest.mark.parametrize(
+    ("trainable", "metric", "message"),
+    [
+        (train, "losses", r"metrics must hold 'losses', got \['loss', 'step'\]. Did you mean 'loss'\?"),
+        (returns_a_list, "loss", "metrics must be a dict .*, got list"),
+        (reports_a_path_as_checkpoint, "loss", "checkpoint must be a Checkpoint, got str"),
+    ],
+)
+def test_an_error_that_every_trial_would_have_ends_the_experiment_and_is_raised(
+    cluster: LocalCluster, tmp_path: Path, trainable: Callable[..., Any], metric: str, message: str
+) -> None:
+    space = {"x": tune.grid_search([*range(1, 40)])}
+    it = tuner(cluster, tmp_path, trainable, metric=metric, space=space)
+    with pytest.raises(ReportError, match=message):
+        it.fit()
+    assert 1 <= it.get_results().num_errors < 20
 
 
 def endless_but_for_two(config: dict[str, Any]) -> None:

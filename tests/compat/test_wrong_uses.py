@@ -134,7 +134,7 @@ WRONG = {
         "param_space['x'] must be a domain or a plain value",
     ),
     "a metric that is not reported": (
-        lambda it: it.error(train, metric="acc", mode="max"),
+        lambda it: it.fit(train, metric="acc", mode="max"),
         "metrics must hold 'acc', got ['loss']. Report it, or name another metric.",
     ),
     "the best by an unknown metric": (
@@ -158,16 +158,16 @@ WRONG = {
         "all 2 trials failed, the first one (",
     ),
     "results by a metric's name": (lambda it: it.fit()["loss"], "the best trial is get_best_result()"),
-    "keyword metrics": (lambda it: it.error(keyword_metrics), 'Write report({"loss": 1}).'),
+    "keyword metrics": (lambda it: it.fit(keyword_metrics), 'Write report({"loss": 1}).'),
     "keyword metrics as steps": (
-        lambda it: it.error(keyword_steps),
+        lambda it: it.fit(keyword_steps),
         'Write report({"loss": 1, "step": 2}).',
     ),
-    "keyword metrics beside a dict": (lambda it: it.error(mixed_metrics), 'Write report({"acc": 2}).'),
-    "a reported number": (lambda it: it.error(number_reported), 'Write {"loss": value}.'),
-    "a returned number": (lambda it: it.error(NumberReturned, run=ONCE), 'Write {"loss": value}.'),
+    "keyword metrics beside a dict": (lambda it: it.fit(mixed_metrics), 'Write report({"acc": 2}).'),
+    "a reported number": (lambda it: it.fit(number_reported), 'Write {"loss": value}.'),
+    "a returned number": (lambda it: it.fit(NumberReturned, run=ONCE), 'Write {"loss": value}.'),
     "a path as checkpoint": (
-        lambda it: it.error(path_as_checkpoint),
+        lambda it: it.fit(path_as_checkpoint),
         "Write Checkpoint.from_directory(path).",
     ),
     "the old reporter": (lambda it: it.fit(two_arguments), "call dasktune.report({...}) instead of reporter"),

@@ -16,7 +16,7 @@ from dasktune.callback import TrialStorage
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from dasktune.config.resume_config import ResumeConfig
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
-from dasktune.errors import ConfigError, StorageError, TrialError
+from dasktune.errors import ConfigError, ReportError, StorageError, TrialError
 from dasktune.experiment import ExperimentMachine
 from dasktune.results.journal_trials import load_trials
 from dasktune.runner import RunInline, TrialRunner
@@ -414,6 +414,30 @@ def test_no_more_trials_run_at_a_time_than_wanted_if_some_are_opened_again(searc
     assert most == 2
 
 
+def test_an_error_that_every_trial_would_have_ends_and_is_raised_until_the_code_is_corrected():
+    form = {"is": "wrong"}
+
+    def train(config: dict[str, Any], checkpoint: Any) -> Any:
+        if form["is"] == "wrong":
+            raise ReportError("metrics must be a dict, got list")
+        yield {"loss": config["x"]}, 1.0
+
+    storage = Storage("memory://restored/form")
+    storage.remove_tree()
+    goal = TuneConfig(metric="loss", mode="min", max_concurrent_trials=1, seed=1)
+    space = {"x": {"grid_search": [1, 2, 3]}}
+    place = Lab(storage, train, tune_config=goal, run_config=RunConfig(), param_space=space)
+    first = place.begin()
+    form["is"] = "right"
+    for experiment in (first, place.resume()):
+        assert len(experiment.trials) == 1
+        with pytest.raises(TrialError, match="ReportError: metrics must be a dict, got list"):
+            raise_first_error(experiment)
+    experiment = place.resume(resume=ResumeConfig(errored="resume"))
+    raise_first_error(experiment)
+    assert [trial.public_status.value for trial in experiment.trials.values()] == ["TERMINATED"] * 3
+
+
 def test_what_failed_fast_stays_ended_until_something_is_done_about_it(
     caplog: pytest.LogCaptureFixture,
 ):
@@ -443,7 +467,7 @@ def test_what_failed_fast_stays_ended_until_something_is_done_about_it(
             raise_first_error(experiment)
         assert told.value.message == "ValueError: no luck"
         assert 'raise ValueError("no luck")' in told.value.traceback
-        assert "fail_fast ended the experiment for it" in caplog.text
+        assert "which ended the experiment. Restore" in caplog.text
         caplog.clear()
     experiment = place.resume(resume=ResumeConfig(errored="restart"))
     once_each(experiment)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dasktune.errors import CheckpointDamaged, CheckpointNotFound, ConfigError, StorageError
+from dasktune.errors import CheckpointDamaged, CheckpointNotFound, ReportError, StorageError
 from dasktune.isolation.ranks.rank_messages import (
     AskCheckpoint,
     CheckpointLoaded,
@@ -220,7 +220,7 @@ class RankSession:
 
 def _path_of(checkpoint: object) -> str:
     if not isinstance(checkpoint, Checkpoint):
-        raise ConfigError(
+        raise ReportError(
             f"checkpoint must be a Checkpoint, got {type(checkpoint).__name__}. "
             f"Write Checkpoint.from_directory(path)."
         )

@@ -8,13 +8,13 @@ import logging
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from dasktune.errors import ConfigError, TuneError
+from dasktune.errors import ReportError, TuneError
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.trainable.async_exception import AsyncRaise, TrialInterrupted
 from dasktune.trainable.fork_guard import check_not_forked
@@ -219,6 +219,21 @@ class TuneContext:
             os.makedirs(directory.inside(), exist_ok=True)
         return directory.url
 
+    def redacted(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a configuration for a log or a tracker: names in place of secrets.
+
+        Each text that is the value of a :func:`~dasktune.secret` becomes ``secret('NAME')``.
+
+        Parameters
+        ----------
+        config : mapping
+            The trial's configuration, or any part or copy of it.
+        """
+        # Imported here: most trials do not need the package of search spaces.
+        from dasktune.space.secret import conceal
+
+        return dict(conceal(config, dict(self._spec.secrets)))
+
 
 class UserSession(Protocol):
     """What the functions of this module need of a session."""
@@ -382,7 +397,7 @@ class Session:
             # User code has caught the first TrialInterrupted, or has left a thread running.
             raise TrialInterrupted
         if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
-            raise ConfigError(
+            raise ReportError(
                 f"checkpoint must be a Checkpoint, got {type(checkpoint).__name__}. "
                 f"Write Checkpoint.from_directory(path)."
             )
@@ -468,7 +483,7 @@ def _explain_keyword_call(function: F) -> F:
         given = {name: value for name, value in kwargs.items() if name not in _REPORTED}
         shown = ", ".join(f"{name}={value!r:.40}" for name, value in given.items()) or "none"
         new = ", ".join(f'"{name}": {value!r:.40}' for name, value in given.items()) or '"loss": 1'
-        raise ConfigError(f"metrics must be one dict, got {shown}. Write report({{{new}}}).")
+        raise ReportError(f"metrics must be one dict, got {shown}. Write report({{{new}}}).")
 
     return cast(F, call)
 

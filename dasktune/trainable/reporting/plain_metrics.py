@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import cloudpickle
 
-from dasktune.errors import ConfigError
+from dasktune.errors import ConfigError, ReportError
 from dasktune.trial.metrics import number
 from dasktune.trial.nesting import check_nesting
 
@@ -42,9 +42,11 @@ def plain_metrics(metrics: object, name: str = "metrics") -> dict[str, Any]:
 
     Raises
     ------
+    ReportError
+        If `metrics` is not a dict.
     ConfigError
-        If `metrics` is not a dict, a key is not a string, a dict or list contains itself, or a
-        value is a tensor or cannot be pickled.
+        If a key is not a string, a dict or list contains itself, or a value is a tensor or cannot
+        be pickled.
 
     Examples
     --------
@@ -53,7 +55,7 @@ def plain_metrics(metrics: object, name: str = "metrics") -> dict[str, Any]:
     {'loss': 0.5, 'eval': {'n': 3}}
     """
     if not isinstance(metrics, dict):
-        raise ConfigError(
+        raise ReportError(
             f'{name} must be a dict of metric names to values, got {_kind(metrics)}. Write {{"loss": value}}.'
         )
     try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from dasktune.errors import CheckpointDamaged, CheckpointNotFound, ConfigError, StorageError
+from dasktune.errors import CheckpointDamaged, CheckpointNotFound, ConfigError, ReportError, StorageError
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.checkpoints.serialization import from_bytes, to_bytes
@@ -179,7 +179,7 @@ class Recorder:
         """
         for name in self._spec.required_metrics:
             if lookup(result, name) is None:
-                raise ConfigError(_missing(name, result))
+                raise _missing(name, result)
 
     def save(
         self,
@@ -513,7 +513,7 @@ def _copy_of(checkpoint: Checkpoint) -> Checkpoint | None:
     return None
 
 
-def _missing(name: str, result: Mapping[str, Any]) -> str:
+def _missing(name: str, result: Mapping[str, Any]) -> ConfigError:
     # Imported here: a trial's process needs these modules for this message only.
     from difflib import get_close_matches
 
@@ -522,7 +522,7 @@ def _missing(name: str, result: Mapping[str, Any]) -> str:
     flat = flatten(result)
     if name in flat:
         # Deep inside a result the path may be spelled in several ways; the name is what users know.
-        return (
+        return ConfigError(
             f"metrics[{name!r}] must be a value, got None. Report float('nan') if it is undefined this "
             "time, or set TuneConfig(strict_metrics=False)."
         )
@@ -530,4 +530,4 @@ def _missing(name: str, result: Mapping[str, Any]) -> str:
     close = get_close_matches(name, own, n=1)
     hint = f"Did you mean {close[0]!r}?" if close else "Report it, or name another metric."
     # The advice is short and early: tables of failures show the first characters.
-    return f"metrics must hold {name!r}, got {own}. {hint} Each result is judged by it."
+    return ReportError(f"metrics must hold {name!r}, got {own}. {hint} Each result is judged by it.")

@@ -11,6 +11,7 @@ from types import TracebackType
 
 import cloudpickle
 
+from dasktune.errors import ReportError
 from dasktune.trial.user_error import ErrorInfo
 
 __all__ = ["error_info", "timeout_info"]
@@ -29,7 +30,12 @@ def error_info(error: BaseException) -> ErrorInfo:
     >>> error_info(ValueError("no such loss")).message
     'ValueError: no such loss'
     """
-    return ErrorInfo(message=_message(error), traceback=_traceback(error), pickled=_pickled(error))
+    return ErrorInfo(
+        message=_message(error),
+        traceback=_traceback(error),
+        pickled=_pickled(error),
+        fails_all_trials=isinstance(error, ReportError),
+    )
 
 
 def timeout_info(seconds: float, ident: int) -> ErrorInfo:

@@ -7,7 +7,7 @@ from numbers import Number
 from types import GeneratorType
 from typing import Any, Final
 
-from dasktune.errors import TuneError
+from dasktune.errors import ReportError
 from dasktune.trainable.reporting.plain_metrics import is_numpy_scalar
 
 __all__ = ["DEFAULT_METRIC", "run_function"]
@@ -32,7 +32,7 @@ def run_function(function: Callable[[Any], Any], config: dict[str, Any], report:
 
     Raises
     ------
-    TuneError
+    ReportError
         If the function returns or yields anything but a dict, a number or None.
 
     Examples
@@ -70,6 +70,6 @@ def _emit(output: Any, verb: str, report: Report) -> None:
     elif isinstance(output, Number) or is_numpy_scalar(output):
         report({DEFAULT_METRIC: output})
     else:
-        raise TuneError(
+        raise ReportError(
             f"what a trainable function {verb} must be a dict, a number or None, got {type(output).__name__}"
         )

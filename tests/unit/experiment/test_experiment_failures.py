@@ -8,6 +8,7 @@ from experiment_kit import Lab, bring, continues, kinds
 from dasktune.trial.events import (
     StartFailed,
     TrialEnded,
+    TrialFailed,
     TrialLost,
     TrialPaused,
     TrialReopenRequested,
@@ -16,6 +17,7 @@ from dasktune.trial.events import (
 )
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
+from dasktune.trial.user_error import ErrorInfo
 
 LOSES_ITS_PLACE = (
     TrialStatus.STARTING,
@@ -326,6 +328,30 @@ def test_the_first_failure_may_end_everything(fail_fast):
     assert all(
         lab.seen_once(trial, how) for trial, how in ((bad, "error"), (good, "complete"), (waiting, "remove"))
     )
+
+
+def test_an_error_of_every_trial_ends_everything_while_no_trial_has_a_result():
+    lab = Lab(max_failures=3)
+    bad, good = lab.running(), lab.running()
+    error = ErrorInfo(message="ReportError: no loss", fails_all_trials=True)
+    actions = lab.tell(bad, TrialFailed, error=error)
+    assert kinds(actions) == ["GiveUp", "StopTrial"]
+    assert actions[1].at_once
+    assert lab.experiment.state.first_failed is bad
+    lab.result(good, 1)  # was on its way
+    later = Lab(max_failures=3)
+    later.experiment.load_state_dict(lab.experiment.state_dict())
+    assert lab.experiment.is_stopped_by_failure
+    assert later.experiment.is_stopped_by_failure
+
+
+def test_an_error_of_every_trial_is_that_of_one_trial_if_another_has_a_result():
+    lab = Lab()
+    good, bad = lab.running(), lab.running()
+    lab.result(good, 1)
+    lab.tell(bad, TrialFailed, error=ErrorInfo(message="ReportError: no loss", fails_all_trials=True))
+    assert (bad.status, good.status) == (TrialStatus.ERROR, TrialStatus.RUNNING)
+    assert lab.experiment.state.first_failed is None
 
 
 def test_the_first_failure_is_the_one_that_ended_everything():

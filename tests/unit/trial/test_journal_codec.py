@@ -129,7 +129,7 @@ def test_time_alone_makes_a_record_of_two_fields():
 def examples() -> dict[str, object]:
     """Return a value for each field of our own types, by the name of the field."""
     return {
-        "error": ErrorInfo(message="ValueError: x", traceback="Traceback"),
+        "error": ErrorInfo(message="ValueError: x", traceback="Traceback", fails_all_trials=True),
         "checkpoint": CHECKPOINT,
         "kind": CheckpointKind.MEMORY,
         "resources": ONE_CPU,

@@ -756,6 +756,7 @@ def test_a_result_without_a_metric_that_decides_fails_the_trial():
     failed = driver.end()
     assert isinstance(failed, Failed)
     assert "metrics must hold 'eval/loss', got ['los']. Report it" in failed.error.message
+    assert failed.error.fails_all_trials
     assert driver.results == []
 
 
@@ -766,6 +767,7 @@ def test_a_metric_that_decides_must_have_a_value(metrics):
     assert isinstance(failed, Failed)
     assert "metrics['eval/loss'] must be a value, got None. Report float('nan')" in failed.error.message
     assert "Did you mean" not in failed.error.message
+    assert not failed.error.fails_all_trials
 
 
 # Notices.

@@ -237,11 +237,12 @@ def setup_mlflow(  # noqa: PLR0917 - Ray Tune has these arguments
     Parameters
     ----------
     config : mapping, optional
-        The run's parameters.
+        The run's parameters; values of :func:`~dasktune.secret` are logged as their names.
     tracking_uri, registry_uri : str, optional
         As for :class:`MLflowLoggerCallback`.
     experiment_id, experiment_name : str, optional
-        MLflow's experiment; by default ``MLFLOW_EXPERIMENT_ID`` or ``MLFLOW_EXPERIMENT_NAME``.
+        MLflow's experiment, by one of both; by default ``MLFLOW_EXPERIMENT_ID`` or
+        ``MLFLOW_EXPERIMENT_NAME``.
     tracking_token : str, optional
         As for :class:`MLflowLoggerCallback`.
     artifact_location : str, optional
@@ -263,7 +264,7 @@ def setup_mlflow(  # noqa: PLR0917 - Ray Tune has these arguments
     Raises
     ------
     ConfigError
-        If MLflow is not installed, or there is no such experiment.
+        If MLflow is not installed, there is no such experiment, or both its id and name are given.
 
     Examples
     --------
@@ -272,6 +273,8 @@ def setup_mlflow(  # noqa: PLR0917 - Ray Tune has these arguments
     ...     with mlflow.active_run():
     ...         mlflow.log_metric("loss", 0.5)
     """
+    once = not (experiment_id and experiment_name)
+    check(once, "experiment_name", "left out with experiment_id", experiment_name, "Choose one.")
     client_class = _client_class()
     import mlflow
 
@@ -281,9 +284,11 @@ def setup_mlflow(  # noqa: PLR0917 - Ray Tune has these arguments
         mlflow.set_tracking_uri(tracking_uri)
     if registry_uri is not None:
         mlflow.set_registry_uri(registry_uri)
-    name = experiment_name or os.environ.get("MLFLOW_EXPERIMENT_NAME")
-    chosen_id = experiment_id or os.environ.get("MLFLOW_EXPERIMENT_ID")
-    if chosen_id is None and name is not None:
+    name, chosen_id = experiment_name, experiment_id
+    if not name and not chosen_id:
+        # `mlflow.set_experiment()` of an earlier trial in this process has set the variable, too.
+        name, chosen_id = (os.environ.get(f"MLFLOW_EXPERIMENT_{kind}") for kind in ("NAME", "ID"))
+    if not chosen_id and name:
         known = client_class().get_experiment_by_name(name)
         hint = "Create it, or set create_experiment_if_not_exists=True."
         exists = known is not None or create_experiment_if_not_exists
@@ -296,8 +301,8 @@ def setup_mlflow(  # noqa: PLR0917 - Ray Tune has these arguments
     context = get_context()
     run_tags = {"trial_id": context.get_trial_id(), **(tags or {})}
     run_name = run_name or context.get_trial_name()
-    mlflow.start_run(experiment_id=chosen_id, run_name=run_name, tags=run_tags)
-    params = ((_name(key), value) for key, value in _flat(config or {}))
+    mlflow.start_run(experiment_id=chosen_id or None, run_name=run_name, tags=run_tags)
+    params = ((_name(key), value) for key, value in _flat(context.redacted(config or {})))
     while part := dict(islice(params, _MOST_PARAMS)):
         mlflow.log_params(part)
     return mlflow

@@ -185,7 +185,7 @@ def setup_wandb(
     Parameters
     ----------
     config : mapping, optional
-        The run's configuration.
+        The run's configuration; values of :func:`~dasktune.secret` are logged as their names.
     api_key : str, optional
         The key.
     api_key_file : str, optional
@@ -225,7 +225,7 @@ def setup_wandb(
         "reinit": "create_new",
         "resume": "allow",
     }
-    return wandb.init(**{**own, "config": dict(config or {}), **kwargs})
+    return wandb.init(**{**own, "config": context.redacted(config or {}), **kwargs})
 
 
 def _wandb() -> Any:

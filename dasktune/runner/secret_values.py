@@ -10,7 +10,7 @@ from typing import Any
 from dasktune.errors import ConfigError
 from dasktune.space.secret import credential_names, reveal, secrets_in
 
-__all__ = ["check_secrets", "with_secrets"]
+__all__ = ["check_secrets", "names_by_value", "with_secrets"]
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +53,17 @@ def with_secrets(config: dict[str, Any]) -> dict[str, Any]:
     """
     revealed: dict[str, Any] = reveal(config, _value_of)
     return revealed
+
+
+def names_by_value(config: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return the value and the name of each secret in a configuration.
+
+    Parameters
+    ----------
+    config : mapping
+        The configuration.
+    """
+    return tuple((_value_of(one.name), one.name) for one in secrets_in(config))
 
 
 def _value_of(name: str) -> str:

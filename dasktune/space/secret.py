@@ -10,7 +10,7 @@ from typing import Any, Final
 from dasktune.errors import ConfigError
 from dasktune.space.domain import Categorical
 
-__all__ = ["Secret", "credential_names", "reveal", "secret", "secrets_in"]
+__all__ = ["Secret", "conceal", "credential_names", "reveal", "secret", "secrets_in"]
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 #: Names of parameters whose values are mostly credentials.
@@ -95,6 +95,30 @@ def reveal(config: Any, value_of: Callable[[str], str]) -> Any:
     if isinstance(config, Mapping):
         return {key: reveal(value, value_of) for key, value in config.items()}
     return type(config)(reveal(value, value_of) for value in config)
+
+
+def conceal(config: Any, names: Mapping[str, str]) -> Any:
+    """Return a configuration with ``secret('NAME')`` as text in place of the values of secrets.
+
+    Parameters
+    ----------
+    config : object
+        A trial's configuration, or any part or copy of it.
+    names : mapping of str to str
+        The name of the variable by its value.
+
+    Examples
+    --------
+    >>> conceal({"lr": 0.1, "db": {"password": "hunter2"}}, {"hunter2": "DB"})
+    {'lr': 0.1, 'db': {'password': "secret('DB')"}}
+    """
+    if isinstance(config, str):
+        return repr(Secret(names[config])) if config in names else config
+    if isinstance(config, Mapping):
+        return {key: conceal(value, names) for key, value in config.items()}
+    if type(config) in (list, tuple):
+        return type(config)(conceal(value, names) for value in config)
+    return config
 
 
 def secrets_in(space: Any) -> Iterator[Secret]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from dasktune.storage.fs.storage import Storage
@@ -68,3 +68,5 @@ class TrialSpec:
     ranks: RankSettings | None = None
     #: The GPUs of each bundle of a distributed trial, as `devices`; empty for any other trial.
     bundle_devices: tuple[tuple[str, ...] | None, ...] = ()
+    #: The values of the secrets in its configuration, each with its name.
+    secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)

@@ -24,7 +24,7 @@ from dasktune.config import RunConfig
 from dasktune.errors import ClusterError, check
 from dasktune.placement import Ledger
 from dasktune.runner.ports import Clock
-from dasktune.runner.secret_values import check_secrets, with_secrets
+from dasktune.runner.secret_values import check_secrets, names_by_value, with_secrets
 from dasktune.storage.checkpoints.initial import INITIAL_CHECKPOINT
 from dasktune.storage.fs.probe import writes_nothing
 from dasktune.storage.fs.storage import Storage
@@ -106,6 +106,7 @@ class Launch:
     def prepare(self, action: StartTrial | RestoreTrial) -> tuple[TrialSpec, bytes]:
         """Return a trial's specification and its pickled configuration."""
         checkpoints = self.run_config.checkpoint_config
+        config = self.complete(action.config)
         trial = self.trials.get(action.trial_id)
         spec = TrialSpec(
             trial_id=action.trial_id,
@@ -130,10 +131,10 @@ class Launch:
             export_formats=tuple(self.run_config.export_formats or ()),
             report_timeout_s=self.run_config.failure_config.report_timeout_s,
             stop_grace=self.run_config.stop_grace,
+            secrets=names_by_value(config),
         )
-        # Only the pickle for the worker has the values; no file gets this configuration.
-        config = with_secrets(self.complete(action.config))
-        return spec, dumps_user_code({"config": config}, code=self.run_config.code)
+        # Only what the worker gets has the values; no file gets this configuration.
+        return spec, dumps_user_code({"config": with_secrets(config)}, code=self.run_config.code)
 
     @property
     def _can_save(self) -> bool:

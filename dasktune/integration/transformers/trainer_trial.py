@@ -153,8 +153,11 @@ def transformers_trial(
         The data sets for training and for evaluations.
     """
     checkpoint = get_checkpoint()
-    name = get_context().get_trial_id() if hp_name is None else hp_name(dict(config))
-    reporter = TrainerReporter(objective, config, name, checkpoint)
+    # Trackers and the metadata of checkpoints get these values.
+    context = get_context()
+    shown = context.redacted(config)
+    name = context.get_trial_id() if hp_name is None else hp_name(shown)
+    reporter = TrainerReporter(objective, shown, name, checkpoint)
     with tempfile.TemporaryDirectory(prefix="dasktune-trainer-") as directory:
         trainer = template.build(config, directory)
         trainer.train_dataset, trainer.eval_dataset = data

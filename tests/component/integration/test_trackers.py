@@ -7,17 +7,22 @@ import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dasktune.callback import TrialStorage, TrialViews
 from dasktune.errors import ConfigError
-from dasktune.integration.mlflow import MLflowLoggerCallback
-from dasktune.integration.wandb import WandbLoggerCallback
+from dasktune.integration import mlflow as of_mlflow
+from dasktune.integration import wandb as of_wandb
+from dasktune.integration.mlflow import MLflowLoggerCallback, setup_mlflow
+from dasktune.integration.wandb import WandbLoggerCallback, setup_wandb
 from dasktune.logger.trial_logger import TrialLoggerCallback
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.fs.storage import Storage
+from dasktune.trainable import TuneContext
+from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
@@ -251,3 +256,46 @@ def test_arguments_of_the_wandb_logger_are_checked(tmp_path: Path):
     assert "s3cret" not in str(caught.value)
     (tmp_path / "key.txt").write_text("s3cret\n")
     assert WandbLoggerCallback(api_key_file=str(tmp_path / "key.txt")).api_key == "s3cret"
+
+
+# Runs that a trial begins itself
+
+
+@pytest.fixture
+def _in_a_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = TrialSpec(
+        trial_id="a_00000",
+        incarnation=1,
+        resources=PlacementGroupFactory([{"CPU": 1}]),
+        storage=Storage(str(tmp_path)),
+        trial_dir="a_00000",
+        experiment_name="exp",
+        trial_name="train_a_00000",
+        secrets=(("hunter2", "KEY"),),
+    )
+    for module in (of_mlflow, of_wandb):
+        monkeypatch.setattr(module, "get_context", lambda: TuneContext(spec))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_in_a_trial")
+def test_an_experiment_that_is_passed_wins_over_the_environment(uri: str, monkeypatch: pytest.MonkeyPatch):
+    from mlflow import MlflowClient
+
+    ids = {name: MlflowClient(uri).create_experiment(name) for name in ("env", "named", "by_id")}
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", ids["env"])
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "env")
+    given: tuple[dict[str, str], ...] = ({}, {"experiment_name": "named"}, {"experiment_id": ids["by_id"]})
+    for about in given:
+        setup_mlflow({"api_key": "hunter2", "lr": 0.5}, uri, **about).end_run()  # type: ignore[arg-type]
+    for name in ids:
+        assert only_run(uri, name).data.params == {"api_key": "secret('KEY')", "lr": "0.5"}
+    with pytest.raises(ConfigError, match="experiment_name must be left out with experiment_id, got 'named'"):
+        setup_mlflow({}, uri, experiment_id=ids["by_id"], experiment_name="named")
+
+
+@pytest.mark.usefixtures("_in_a_trial")
+def test_a_run_of_wandb_that_a_trial_begins_has_names_of_secrets(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(of_wandb, "_wandb", lambda: SimpleNamespace(init=dict))
+    run = setup_wandb({"login": {"password": "hunter2", "user": "me"}})
+    assert run["config"] == {"login": {"password": "secret('KEY')", "user": "me"}}

@@ -59,7 +59,7 @@ def trial_of(trainer: Trainer, objective: Objective = LOSS, hp_name: Any = None)
 
 
 def run(trainer: Trainer, config: dict[str, Any] | None = None, **options: Any) -> Driver:
-    driver = Driver(trial_of(trainer, **options), config=config)
+    driver = Driver(trial_of(trainer, **options), config=config, secrets=(("hunter2", "KEY"),))
     assert isinstance(driver.end(), Ended)
     return driver
 
@@ -280,11 +280,11 @@ def test_the_other_callbacks_get_the_name_of_the_trial():
         def __deepcopy__(self, memo: Any) -> Tracker:
             return self
 
-    config = {"learning_rate": 0.5, "data": [1, 2]}
+    config = {"learning_rate": 0.5, "data": [1, 2], "key": "hunter2"}
     trainer = make_trainer(model_init=lambda trial: make_model(), callbacks=[Tracker()])
     run(trainer, config)
     run(trainer, config, hp_name=lambda trial: f"rate {trial['learning_rate']}")
-    plain = {"learning_rate": 0.5}
+    plain = {"learning_rate": 0.5, "key": "secret('KEY')"}
     assert seen == [(True, "t1", plain), (True, "rate 0.5", plain)]
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from dasktune.errors import ConfigError
-from dasktune.runner.secret_values import check_secrets, with_secrets
+from dasktune.runner.secret_values import check_secrets, names_by_value, with_secrets
 from dasktune.space import secret
 
 
 def test_a_trial_gets_the_value_of_the_driver_s_environment(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DASKTUNE_A_SECRET", "value")
-    assert with_secrets({"x": 1, "key": secret("DASKTUNE_A_SECRET")}) == {"x": 1, "key": "value"}
+    config = {"x": 1, "key": secret("DASKTUNE_A_SECRET")}
+    assert with_secrets(config) == {"x": 1, "key": "value"}
+    assert names_by_value(config) == (("value", "DASKTUNE_A_SECRET"),)
 
 
 def test_a_missing_variable_is_named(monkeypatch: pytest.MonkeyPatch):

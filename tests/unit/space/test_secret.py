@@ -9,7 +9,7 @@ import pytest
 
 from dasktune.errors import ConfigError
 from dasktune.space import choice, resolve, secret, to_json, uniform
-from dasktune.space.secret import Secret, credential_names, reveal, secrets_in
+from dasktune.space.secret import Secret, conceal, credential_names, reveal, secrets_in
 from dasktune.storage.journal.json_lines import plain
 
 VALUES = {"A": "first", "B": "second"}
@@ -39,6 +39,12 @@ def test_values_are_put_in_wherever_secrets_are_and_the_original_stays():
     assert revealed == {"a": "first", "deep": [1, ("second", {"c": "first"})], "same": [1, 2]}
     assert revealed["same"] is config["same"]
     assert config == before
+
+
+def test_values_in_any_copy_of_a_configuration_become_names_again():
+    revealed = {"a": "first", "deep": [1, ("second", {"c": "first"})], "same": "text"}
+    shown = {"a": "secret('A')", "deep": [1, ("secret('B')", {"c": "secret('A')"})], "same": "text"}
+    assert conceal(revealed, {"first": "A", "second": "B"}) == shown
 
 
 def test_secrets_of_a_space_are_found_in_choices_too():

@@ -129,7 +129,7 @@ class FoldState:
 
 
 @dataclass(frozen=True, slots=True)
-class _Samples:
+class _SplitSamples:
     """The samples of one split, and their parameters of ``fit``.
 
     Each call returns new ones, because an estimator or scorer may change them in place.
@@ -360,7 +360,7 @@ class Candidate:
         assert self._mode is not None, "only whole fits have no mode"
         fold, (rows, test_rows) = self.folds[number], self._splits[number]
         rows = self._mode.samples(self._data.y, rows, self.step)
-        samples = _Samples(self._estimator, self._data, rows, test_rows)
+        samples = _SplitSamples(self._estimator, self._data, rows, test_rows)
         train, test, params = samples.train, samples.test, samples.params
         started = time.perf_counter()
         if self._shares_transformers:
@@ -380,10 +380,10 @@ class Candidate:
             return _TrainedFold(whole, rows, samples.train, samples.test)
         return _TrainedFold(fold.model, rows, train, test)
 
-    def _last_params(self, samples: _Samples) -> Any:
+    def _last_params(self, samples: _SplitSamples) -> Any:
         return route_fit_params(self._estimator, samples.params())[self._estimator.steps[-1][0]].fit
 
-    def _fitted_transformers(self, number: int, samples: _Samples) -> FittedTransformers:
+    def _fitted_transformers(self, number: int, samples: _SplitSamples) -> FittedTransformers:
         """Return the fitted transformers of a split, with its transformed samples."""
         fold = self.folds[number]
 

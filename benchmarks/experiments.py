@@ -17,7 +17,7 @@ from benchmarks import trainables
 from benchmarks._measure import Figures, Size, Timeline, now
 from dasktune.schedulers.trial_scheduler import TrialScheduler
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal.journal_writer import read_journal
+from dasktune.storage.journal.journal_reader import read_journal
 
 __all__ = ["EXPERIMENTS", "local_cluster", "run", "warm_up"]
 

@@ -35,7 +35,7 @@ import dasktune as tune
 from benchmarks._measure import load, machine
 from benchmarks._report import table
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal.journal_writer import read_journal
+from dasktune.storage.journal.journal_reader import read_journal
 
 __all__ = ["barrier", "kills", "kills_in_saves", "lost_workers", "starts_with_import", "stops"]
 

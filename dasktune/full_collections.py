@@ -6,8 +6,6 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["quick_full_collections"]
-
 
 @contextmanager
 def quick_full_collections() -> Iterator[Callable[[], None]]:

@@ -8,8 +8,6 @@ from importlib import import_module
 from threading import RLock  # noqa: TID251 - it guards a setting of the process
 from typing import Any, Final, ParamSpec, TypeVar
 
-__all__ = ["single_threaded"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

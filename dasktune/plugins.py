@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 
 from dasktune.errors import ConfigError, check
 
-__all__ = ["create"]
-
 _T = TypeVar("_T")
 
 

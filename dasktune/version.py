@@ -4,6 +4,4 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["__version__"]
-
 __version__: Final = "0.2.0"

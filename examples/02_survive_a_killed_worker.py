@@ -24,7 +24,7 @@ from distributed import LocalCluster
 
 import dasktune as tune
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal.journal_writer import read_journal
+from dasktune.storage.journal.journal_reader import read_journal
 
 ITERATIONS = 30
 SAVE_EVERY = 5

@@ -8,8 +8,6 @@ from typing import Any
 from dasktune.callback.trial_view import TrialView, TrialViews
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 
-__all__ = ["Callback"]
-
 
 class Callback:
     """Base class of callbacks. The driver calls the hooks on the events of an experiment.

@@ -22,8 +22,6 @@ from dasktune.trial.events import ExperimentEvent
 from dasktune.trial.nested_metrics import with_nested_names
 from dasktune.trial.result_keys import SHOULD_CHECKPOINT
 
-__all__ = ["CallbackList", "check_callbacks"]
-
 logger = logging.getLogger(__name__)
 
 _HOOKS: Final = tuple(name for name in vars(Callback) if name.startswith("on_"))

@@ -15,8 +15,6 @@ from dasktune.trial.rows.trial_history import History
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
-__all__ = ["Hook", "hooks_of"]
-
 #: Events after which a trial may start again.
 _SETBACKS = events.TrialFailed | events.TrialLost | events.RestoreFailed
 

@@ -9,8 +9,6 @@ from dasktune.callback.hooks import Hook, hooks_of
 from dasktune.experiment import ExperimentMachine, HandleResult
 from dasktune.trial.events import ExperimentEvent
 
-__all__ = ["MissedEvents"]
-
 
 class MissedEvents:
     """Collects the hooks to call for replayed events, while a journal is replayed.

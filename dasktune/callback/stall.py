@@ -10,8 +10,6 @@ import weakref
 from types import TracebackType
 from typing import Final
 
-__all__ = ["StallWatch"]
-
 logger = logging.getLogger(__name__)
 
 #: Seconds that a hook may take before the warning.

@@ -19,8 +19,6 @@ from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import PublicStatus
 from dasktune.trial.trial import Trial as DriverTrial
 
-__all__ = ["Location", "Trial", "TrialStorage", "TrialView", "TrialViews"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStorage:

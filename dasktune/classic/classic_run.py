@@ -20,8 +20,6 @@ from dasktune.tuner.analysis import ExperimentAnalysis
 from dasktune.tuner.result_grid import ResultGrid
 from dasktune.tuner.tuner import Tuner
 
-__all__ = ["run", "run_experiments"]
-
 
 @document_options
 def run(

@@ -15,8 +15,6 @@ from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.api.binding import with_resources
 from dasktune.tuner.tuner import Tuner
 
-__all__ = ["Experiment"]
-
 
 @document_options
 class Experiment:

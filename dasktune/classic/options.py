@@ -15,15 +15,6 @@ from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConf
 from dasktune.errors import ConfigError, check
 from dasktune.trial.metrics import Mode
 
-__all__ = [
-    "EXTRA_OPTIONS",
-    "FIELD_CONFIGS",
-    "OLD_NAMES",
-    "REFUSED_OPTIONS",
-    "normalize_options",
-    "build_configs",
-]
-
 #: Arguments that are not fields of a configuration.
 EXTRA_OPTIONS: Final = ("config", "resources_per_trial")
 

@@ -9,8 +9,6 @@ from dasktune.classic.experiment import Experiment
 from dasktune.config.resume_config import ResumeConfig
 from dasktune.errors import ConfigError, check
 
-__all__ = ["as_experiment", "as_experiments", "as_resume_config"]
-
 #: The suffixes of "AUTO+" in `resume`.
 _RESUME: Final = {
     "ERRORED": ResumeConfig(errored="resume"),

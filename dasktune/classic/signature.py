@@ -10,8 +10,6 @@ from typing import Any, Final, TypeVar
 
 from dasktune.classic.options import FIELD_CONFIGS, OLD_NAMES
 
-__all__ = ["document_options"]
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 #: A parameter in a numpydoc docstring: ``name : type`` and the indented lines below it.

@@ -19,18 +19,6 @@ from dasktune.storage.experiment.experiments_below import experiments_below
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
 
-__all__ = [
-    "add_address",
-    "add_experiment",
-    "add_format",
-    "add_goal",
-    "add_storage_options",
-    "pairs",
-    "storage_of",
-    "storage_options",
-    "value_of",
-]
-
 #: The address of a page that a browser shows.
 _PAGE: Final = re.compile(r"https?://", re.IGNORECASE)
 

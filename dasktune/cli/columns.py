@@ -22,8 +22,6 @@ from dasktune.results.result import is_auto_filled
 from dasktune.text.formatting import one_line
 from dasktune.trial.metrics import flatten, number
 
-__all__ = ["TrialTable"]
-
 #: Maximum number of names that a message lists.
 _LISTED: Final = 40
 _CONFIG: Final = "config/"

@@ -17,8 +17,6 @@ import dasktune
 from dasktune.errors import TuneError
 from dasktune.text.formatting import one_line
 
-__all__ = ["COMMANDS", "main"]
-
 #: The subcommands and their help texts. Each subcommand is a module of `dasktune.cli.commands` with
 #: ``add_arguments(parser)`` and ``run(arguments)``, which returns the exit code. Only the module of
 #: the given subcommand is imported, so that ``dasktune ls`` need not import Dask or Bokeh.

@@ -11,8 +11,6 @@ from typing import Any, Final
 from dasktune.text.formatting import one_line
 from dasktune.trial.metrics import number
 
-__all__ = ["CommandLog"]
-
 #: Commands that are kept; older ones are in the journal only.
 _MOST: Final = 20
 #: The commands by the event that the journal has of each.

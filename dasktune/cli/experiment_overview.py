@@ -25,8 +25,6 @@ from dasktune.storage.leader.leader_lease import LeaderLease
 from dasktune.storage.leader.leader_lock import current_leader
 from dasktune.trial.metrics import Metric, Modes
 
-__all__ = ["Overview", "find_trial", "read_experiment"]
-
 #: Number of trials that a message names.
 _MOST_NAMED: Final = 5
 

@@ -11,8 +11,6 @@ from dasktune.text.formatting import one_line, printable_lines
 from dasktune.tuner.result_grid import ResultGrid
 from dasktune.tuner.tuner import Tuner
 
-__all__ = ["fit"]
-
 _INTERRUPTED: Final = 130
 
 

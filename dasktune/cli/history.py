@@ -12,8 +12,6 @@ from dasktune.trial.actions import ExploitTrial, ReopenTrial
 from dasktune.trial.journal_codec import decode_actions, event_type
 from dasktune.trial.metrics import lookup
 
-__all__ = ["MetricHistory"]
-
 
 class MetricHistory:
     """Collects the values that :meth:`ResultGrid.get_best_result` compares.

@@ -17,8 +17,6 @@ from dasktune.space import primitives
 from dasktune.space.json_form import from_json
 from dasktune.trainable.api.script_import import importing_script
 
-__all__ = ["load_object", "load_space", "space_of"]
-
 #: The domains by name; `sample_from` needs a function, which JSON lacks.
 _DOMAINS: Final[Mapping[str, Callable[..., Any]]] = {
     name: getattr(primitives, name) for name in primitives.__all__ if name != "sample_from"

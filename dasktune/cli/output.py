@@ -13,8 +13,6 @@ from typing import Any
 
 from dasktune.text.formatting import csv_cell, one_line
 
-__all__ = ["terminal_width", "write", "write_csv", "write_json"]
-
 
 def write(text: str) -> None:
     """Write a text and a line feed; control characters in it must have been replaced."""

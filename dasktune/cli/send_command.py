@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from dasktune.control import TuneClient
     from dasktune.tuner.submitted import DetachedExperiment
 
-__all__ = ["DriverCommand", "add_driver_arguments", "send_command"]
-
 #: What a driver shows of its control server.
 _CALL: Final = re.compile(r"(?:Control: )?TuneClient\('[^']*', token='([^']*)'\)")
 

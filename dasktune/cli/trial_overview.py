@@ -11,8 +11,6 @@ from dasktune.dashboard.model.trial_projection import TrialProjection
 from dasktune.text.formatting import format_duration, format_value, one_line
 from dasktune.text.text_table import fields_text, table_text
 
-__all__ = ["trial_facts", "trial_text"]
-
 
 def trial_text(trial: TrialProjection, overview: Overview, width: int | None) -> str:
     """Return a trial's state, configuration, last result and ranks as text.

@@ -9,8 +9,6 @@ from dasktune.errors import check
 from dasktune.trial.metrics import Mode
 from dasktune.trial.retention import Retention
 
-__all__ = ["CheckpointConfig"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointConfig:

@@ -8,8 +8,6 @@ from typing import Literal
 from dasktune.config.validation import check_seconds, is_int
 from dasktune.errors import check
 
-__all__ = ["FailureConfig"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureConfig:

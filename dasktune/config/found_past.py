@@ -8,8 +8,6 @@ from typing import Any
 
 from dasktune.errors import without_passwords
 
-__all__ = ["FoundPast", "is_unread", "notes_of", "places_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class FoundPast:

@@ -9,8 +9,6 @@ from dasktune.errors import check
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
-__all__ = ["ResumeConfig", "ResumeType"]
-
 
 class ResumeType(str, Enum):
     """What to do with a trial when its experiment is restored."""

@@ -28,8 +28,6 @@ from dasktune.config.worker_filter import WorkerFilter, check_workers
 from dasktune.errors import check, without_passwords
 from dasktune.stopper import as_stopper
 
-__all__ = ["DEFAULT_STORAGE_PATH", "RunConfig"]
-
 #: The default of `storage_path`.
 DEFAULT_STORAGE_PATH: Final = "~/dasktune_results"
 

@@ -15,14 +15,6 @@ from dasktune.schedulers import TrialScheduler
 from dasktune.search import Searcher
 from dasktune.stopper import CombinedStopper, Stopper
 
-__all__ = [
-    "check_hooks",
-    "check_scheduler",
-    "check_searcher",
-    "check_stopper",
-    "public_hooks",
-]
-
 _POSITIONAL_KINDS: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 

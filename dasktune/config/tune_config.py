@@ -15,8 +15,6 @@ from dasktune.config.validation import check_bool, check_seconds, is_int, is_pol
 from dasktune.errors import check, without_passwords
 from dasktune.trial.metrics import Metric, Mode, Modes, check_goals
 
-__all__ = ["DEFAULT_METRIC", "TuneConfig"]
-
 #: The metric if only a mode is given: the plain number that a function returns or yields.
 DEFAULT_METRIC: Final = "_metric"
 

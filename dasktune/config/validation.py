@@ -12,22 +12,6 @@ from typing import Final
 from dasktune.errors import check
 from dasktune.trial.metrics import number
 
-__all__ = [
-    "LONGEST_NAME",
-    "check_bool",
-    "check_priority",
-    "check_seconds",
-    "check_weight",
-    "check_share",
-    "check_share_group",
-    "check_yields_after",
-    "is_int",
-    "is_policy",
-    "is_safe_name",
-    "is_text",
-    "normalised_name",
-]
-
 #: Longest name of a group of experiments. Each demand has it.
 _LONGEST_GROUP: Final = 200
 

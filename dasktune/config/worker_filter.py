@@ -8,8 +8,6 @@ from typing import Any
 
 from dasktune.errors import ConfigError, check
 
-__all__ = ["WorkerInfo", "check_workers", "worker_allowed"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:

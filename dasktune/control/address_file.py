@@ -18,8 +18,6 @@ from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.strict_json import parse
 from dasktune.storage.leader.leader_lease import DIRECTORY, LeaderLease, machine_id
 
-__all__ = ["read", "remove", "write"]
-
 logger = logging.getLogger(__name__)
 
 _FILE: Final = f"{DIRECTORY}/control.json"

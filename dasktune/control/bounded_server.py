@@ -8,8 +8,6 @@ from tornado.httpserver import HTTPServer
 from tornado.httputil import HTTPServerRequest
 from tornado.iostream import IOStream
 
-__all__ = ["BoundedServer"]
-
 
 class BoundedServer(HTTPServer):
     """An HTTP server that closes connections while it has too many.

@@ -17,8 +17,6 @@ from dasktune.control.openapi import NEVER
 from dasktune.errors import ControlError, check
 from dasktune.trial.metrics import number
 
-__all__ = ["ExperimentInfo", "OutcomeInfo", "TrialSnapshot", "TuneClient"]
-
 #: Trials per request.
 _PAGE: Final = 500
 

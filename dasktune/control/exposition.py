@@ -14,8 +14,6 @@ from typing import Final, Literal
 from dasktune.runner.measurement import Durations, RunMeasurement
 from dasktune.version import __version__
 
-__all__ = ["CONTENT_TYPE", "METRICS", "ExpositionCache", "Metric", "exposition"]
-
 #: The media type of the format.
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -37,8 +37,6 @@ from dasktune.runner.commands import Commands
 from dasktune.storage.journal.strict_json import loads
 from dasktune.trial.status import PublicStatus
 
-__all__ = ["LARGEST_BODY", "make_application"]
-
 #: Maximum size of a request's body, in bytes.
 LARGEST_BODY: Final = 1 << 20
 

@@ -13,8 +13,6 @@ from collections.abc import Collection
 from typing import Final
 from urllib.parse import urlsplit
 
-__all__ = ["LOCAL_NAMES", "RequestGuard", "new_token"]
-
 #: Host names of this machine.
 LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 

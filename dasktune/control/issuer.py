@@ -23,8 +23,6 @@ from dasktune.text.formatting import one_line
 if TYPE_CHECKING:
     from tornado.httputil import HTTPServerRequest
 
-__all__ = ["HEADER", "issuer_of_request", "name_as_given", "this_user", "uid_of_connection", "user_header"]
-
 #: The header of a request with the user and the host of the client, percent-encoded in UTF-8.
 HEADER: Final = "Dasktune-User"
 #: Longest name of a client, in columns.

@@ -14,8 +14,6 @@ from typing import Final
 
 from tornado.netutil import bind_sockets
 
-__all__ = ["BoundPort", "literal_address", "url_host"]
-
 #: The literal address of a name, and the address of the other family that is reserved with it.
 _OTHER_FAMILY: Final = {"127.0.0.1": "::1", "::1": "127.0.0.1", "0.0.0.0": "::", "::": "0.0.0.0"}
 #: Errors of a machine without one of the families.

@@ -11,8 +11,6 @@ from dasktune.storage.fs.storage import Storage
 if TYPE_CHECKING:
     from dasktune.control.server import ControlServer
 
-__all__ = ["controlled"]
-
 
 def controlled(
     wanted: bool | int | None,

@@ -6,8 +6,6 @@ from typing import Any, Final
 
 from dasktune.trial.status import PublicStatus
 
-__all__ = ["LARGEST_PAGE", "NEVER", "PREFIX", "openapi_document"]
-
 PREFIX: Final = "/api/v1"
 
 #: Maximum number of trials in one response.

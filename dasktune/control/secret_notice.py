@@ -22,8 +22,6 @@ from typing import Final, TextIO
 from dasktune.progress.background_stream import print_promptly
 from dasktune.storage.fs.owned_entries import abandoned_entries, open_owned
 
-__all__ = ["secret_notice"]
-
 logger = logging.getLogger(__name__)
 
 #: Permissions of a directory that other users have.

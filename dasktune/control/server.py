@@ -26,8 +26,6 @@ from dasktune.control.secret_notice import secret_notice
 from dasktune.runner.commands import Commands
 from dasktune.storage.fs.storage import Storage
 
-__all__ = ["ControlServer", "run_control_server"]
-
 logger = logging.getLogger(__name__)
 
 _ADDRESS: Final = "127.0.0.1"

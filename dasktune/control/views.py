@@ -18,8 +18,6 @@ from dasktune.trial.metrics import score
 from dasktune.trial.status import PublicStatus
 from dasktune.trial.trial import Trial
 
-__all__ = ["experiment_view", "trial_view", "trials_view"]
-
 #: A function of the experiment and the time that returns a view; called in the runner's thread.
 View = Callable[[ExperimentMachine, float], Any]
 

@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from dasktune.text.formatting import format_config, format_value, one_line
 
-__all__ = ["config_label", "label", "value_label"]
-
 #: Bokeh reads these as the beginning of a formula; an invisible character inside prevents that.
 _FORMULAS: Final = ("$$", r"\[", r"\(")
 _JOINER: Final = "\u2060"

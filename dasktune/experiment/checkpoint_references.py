@@ -23,8 +23,6 @@ from dasktune.trial.names import checkpoint_place
 from dasktune.trial.retention import Retention
 from dasktune.trial.trial import Trial
 
-__all__ = ["CheckpointReferences"]
-
 
 class CheckpointReferences:
     """Counts the references to the checkpoints of all trials.

@@ -73,8 +73,6 @@ from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import NO_STATUS_LOG, Trial
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = ["ExperimentMachine", "HandleResult"]
-
 #: The statuses in which the policies decide on a trial's result.
 _DECIDABLE = frozenset({TrialStatus.RUNNING, TrialStatus.YIELDING, TrialStatus.SUSPENDING})
 

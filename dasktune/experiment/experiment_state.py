@@ -11,8 +11,6 @@ from dasktune.experiment.trial_state import StoredHistories
 from dasktune.trial.rows.row_blocks import IN_MEMORY, BlockStore
 from dasktune.trial.trial import Trial
 
-__all__ = ["ExperimentState"]
-
 #: Numbers of starts in one session: more than a trial can start while the storage fails.
 _STARTS: Final = 100_000
 

@@ -11,15 +11,6 @@ from dasktune.trial.events import TrialLost
 from dasktune.trial.trial import Trial
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = [
-    "clear_suspicion",
-    "count_failure",
-    "count_loss",
-    "experiment_failure_reason",
-    "judged",
-    "lost_too_often",
-]
-
 
 def count_failure(trial: Trial, error: ErrorInfo, limit: int) -> bool:
     """Count a failure of a trial's code, and return whether it exceeds the limit.

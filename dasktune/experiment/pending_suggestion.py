@@ -14,8 +14,6 @@ from typing import Any
 from dasktune.errors import InvalidTransition
 from dasktune.search.search_algorithm import SearchAlgorithm
 
-__all__ = ["PendingSuggestion"]
-
 
 class PendingSuggestion:
     """Reports trials to a search algorithm, at once or after its pending suggestion.

@@ -32,8 +32,6 @@ from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = ["Policies", "record"]
-
 _CONTINUE = Continue()
 
 

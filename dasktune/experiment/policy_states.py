@@ -24,8 +24,6 @@ from dasktune.stopper import CombinedStopper, Stopper
 from dasktune.trial.nested_metrics import with_nested_names
 from dasktune.trial.trial import Trial
 
-__all__ = ["Identity", "identity_of", "load_scheduler", "load_search", "load_stopper"]
-
 #: The name of a policy's class and its goals, followed by the policies inside it, such as
 #: ``["ConcurrencyLimiter", {"metric": "loss"}, ["MySearcher", {"metric": "loss"}]]``.
 Identity = list[Any]

@@ -15,9 +15,6 @@ from dasktune.schedulers.decision import Continue
 from dasktune.stopper import NoopStopper
 from dasktune.trial.actions import Action, EndExperiment, ExploitTrial, SetShare
 
-__all__ = ["RecordedDecisions"]
-
-
 #: ``find(recorded, proposed)`` returns the configuration of a recorded exploit. `proposed` is the
 #: configuration that the scheduler proposes in the replay, if any.
 ConfigFinder = Callable[[ExploitTrial, dict[str, Any] | None], dict[str, Any]]

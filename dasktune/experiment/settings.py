@@ -8,8 +8,6 @@ from typing import Literal
 from dasktune.trial.metrics import Mode
 from dasktune.trial.retention import Retention
 
-__all__ = ["ExperimentSettings"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentSettings:

@@ -18,21 +18,6 @@ from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = [
-    "CommandAction",
-    "Fail",
-    "PolicyDecision",
-    "decision_of",
-    "ends_anyway",
-    "next_command_action",
-    "fail_action",
-    "continue_action",
-    "pause_action",
-    "resize_action",
-    "start_action",
-    "stop_action",
-]
-
 _CONTINUE: Final = decisions.Continue()
 
 

@@ -28,8 +28,6 @@ from dasktune.trial.rows.row_blocks import IN_MEMORY, BlockStore
 from dasktune.trial.status import TRANSITIONS, PublicStatus, TrialStatus
 from dasktune.trial.trial import Trial
 
-__all__ = ["TrialIndex", "apply_resources", "is_current", "status_log_lines"]
-
 
 class TrialIndex:
     """The trials of an experiment, indexed by status.

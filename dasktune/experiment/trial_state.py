@@ -16,8 +16,6 @@ from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import NO_STATUS_LOG, Trial
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = ["StoredHistories", "trial_from_state", "trial_state"]
-
 #: Returns the results of a trial that preceded the state, by the trial's id.
 StoredHistories = Callable[[str], History]
 

@@ -14,8 +14,6 @@ from dasktune.trial.rows.trial_history import History
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial, new_status_log
 
-__all__ = ["action_for_request", "checkpoint_action", "new_trial", "reset_trial"]
-
 #: Statuses of a trial that runs or is about to run: its worker must pause it.
 _ON_A_WORKER = frozenset(
     {

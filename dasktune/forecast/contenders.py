@@ -18,8 +18,6 @@ from dasktune.schedulers.rungs import rung_budgets
 from dasktune.schedulers.trial_scheduler import TrialScheduler
 from dasktune.trial.result_keys import TRAINING_ITERATION
 
-__all__ = ["FULL_TRAINING", "Contender", "Schedulers", "arguments_note", "contenders"]
-
 #: A scheduler, its name, or its name and arguments.
 Contender = TrialScheduler | str | tuple[str, Mapping[str, Any]]
 

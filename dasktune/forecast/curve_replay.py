@@ -27,8 +27,6 @@ from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
-__all__ = ["CurveReplay"]
-
 _ONE_CPU: Final = PlacementGroupFactory([{"CPU": 1}])
 
 #: Results are reported in the order of their times; ties in the order in which they were scheduled.

@@ -12,8 +12,6 @@ from dasktune.trial.metrics import Mode, lookup, number, score
 from dasktune.trial.milestone import Milestone, reached
 from dasktune.trial.result_keys import TIME_TOTAL_S, TRAINING_ITERATION
 
-__all__ = ["FullCurve"]
-
 
 class FullCurve:
     """The results of a trial from its first one to the end of its training.

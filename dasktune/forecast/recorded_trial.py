@@ -16,8 +16,6 @@ from dasktune.trial.metrics import Mode
 from dasktune.trial.result_keys import TRAINING_ITERATION
 from dasktune.trial.status import PublicStatus
 
-__all__ = ["LEAST_FULL_CURVES", "CurveSelection", "RecordedTrial", "busy_workers", "select_full"]
-
 #: With fewer full curves the probabilities are too coarse to choose by.
 LEAST_FULL_CURVES: Final = 20
 

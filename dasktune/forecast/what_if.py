@@ -23,8 +23,6 @@ from dasktune.text.formatting import elapsed_unit, format_counts, plural
 from dasktune.text.text_table import html_table, table_text
 from dasktune.trial.metrics import Mode, lookup, number
 
-__all__ = ["Interval", "WhatIf", "WhatIfRow", "notes_of", "replay_all"]
-
 #: The part of a normal distribution above this many standard deviations is 5 %.
 _Z: Final = 1.6448536269514722
 

@@ -10,8 +10,6 @@ from dasktune.errors import ConfigError, check
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.trainable import report
 
-__all__ = ["BoostingReporter", "MetricNames", "check_filename", "check_installed", "report_result"]
-
 #: The user's selection of metrics, as in Ray Tune.
 Metrics = str | Sequence[str] | Mapping[str, str] | None
 

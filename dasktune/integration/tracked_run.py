@@ -11,8 +11,6 @@ from typing import Any
 from dasktune.callback import TrialView
 from dasktune.logger.trial_logger import TrialLog, read_results
 
-__all__ = ["TrackedRun", "key_of", "run_key"]
-
 
 class TrackedRun(TrialLog):
     """Sends each result of a trial once to a run of a tracking service.

@@ -55,8 +55,6 @@ from dasktune.trainable.running.reuse import ReusableTrainable
 from dasktune.trainable.running.thread_run import ThreadRun
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = ["ChildServer", "die", "die_with", "main", "outlive_termination"]
-
 #: Option of Linux' prctl(): sets the signal that the kernel sends when the parent dies.
 _PR_SET_PDEATHSIG: Final = 1
 

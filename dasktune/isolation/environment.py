@@ -9,8 +9,6 @@ from typing import Final
 
 from dasktune.trainable.spec import TrialSpec
 
-__all__ = ["environment_of", "in_trial_directory", "needs_process", "thread_counts"]
-
 #: Variables for the number of threads of numerical libraries, which read them at their import.
 _THREAD_COUNTS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 

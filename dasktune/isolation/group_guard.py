@@ -7,8 +7,6 @@ import subprocess
 from contextlib import suppress
 from typing import IO, Final
 
-__all__ = ["GroupGuard"]
-
 #: Waits for the end of its input, which the worker's death ends; nothing is ever written to it. The
 #: guard has no part in signals that a batch system sends to all processes.
 _PROGRAM: Final = """\

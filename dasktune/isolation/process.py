@@ -23,17 +23,6 @@ from dasktune.isolation.process_mark import give_mark, kill_marked, new_mark
 from dasktune.isolation.process_messages import InitChild, StopChild
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = [
-    "STACKS_SIGNAL",
-    "ChildDied",
-    "ChildProcess",
-    "Interpreter",
-    "StartedProcess",
-    "guarded",
-    "import_path",
-    "start_interpreter",
-]
-
 #: The code that the child runs first. `-c` puts the working directory first in `sys.path`, and a
 #: file there could hide any module, so this entry is removed. A `__main__` without a file is not
 #: run again when user code starts processes by `multiprocessing`.

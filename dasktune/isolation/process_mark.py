@@ -40,8 +40,6 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Final
 
-__all__ = ["MARK", "MarkSearch", "give_mark", "kill_marked", "new_mark", "read_environment", "rewrite_mark"]
-
 logger = logging.getLogger(__name__)
 
 #: The variable with the mark. A trial that is started by a process of another trial has the marks

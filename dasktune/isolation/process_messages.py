@@ -18,25 +18,6 @@ from dasktune.trainable.reporting.trial_messages import Answer, Order
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = [
-    "Acknowledge",
-    "AnswerTrial",
-    "AskCommit",
-    "ChildFinished",
-    "ChildMessages",
-    "CommitAllowed",
-    "FromChild",
-    "InitChild",
-    "Interrupt",
-    "ReportTimedOut",
-    "RequestTransfer",
-    "RunTrial",
-    "StopChild",
-    "StoreCheckpoint",
-    "ToChild",
-    "TransferDone",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitChild:

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 
 from dasktune.isolation.process import ChildProcess
 
-__all__ = ["WarmProcess"]
-
 logger = logging.getLogger(__name__)
 
 

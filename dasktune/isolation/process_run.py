@@ -35,8 +35,6 @@ from dasktune.trainable.running.run_base import RunBase
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = ["ProcessRun"]
-
 logger = logging.getLogger(__name__)
 
 #: The beginning of `faulthandler`'s text for a process in which no Python code ran for too long.

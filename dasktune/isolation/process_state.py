@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from typing import Final
 
-__all__ = ["ProcessState"]
-
 #: Prefixes of variables that libraries set at their import: OpenMP (by scikit-learn), TensorFlow,
 #: JAX and PyTorch. A process with such changes may still run the next trial.
 _OF_LIBRARIES: Final = ("KMP_", "TF_", "TF2_", "TORCHINDUCTOR_", "TPU_", "XLA_")

@@ -10,8 +10,6 @@ from typing import ClassVar
 from dasktune.logger.file_logger import FileLoggerCallback, Row, RowFormat
 from dasktune.text.formatting import csv_cell
 
-__all__ = ["CSVLoggerCallback"]
-
 
 class CSVLoggerCallback(FileLoggerCallback):
     """Writes ``progress.csv`` into the directory of each trial.

@@ -11,8 +11,6 @@ from dasktune.callback import TrialView
 from dasktune.logger.trial_logger import TrialLog, TrialLoggerCallback, read_results
 from dasktune.storage.fs.local_files import open_append
 
-__all__ = ["FileLoggerCallback", "RowFormat", "TrialFile"]
-
 Row = Mapping[str, Any]
 
 

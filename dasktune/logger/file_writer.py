@@ -8,8 +8,6 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-__all__ = ["FileWriter", "ResultsUnreadable"]
-
 logger = logging.getLogger(__name__)
 
 #: The maximum fraction of the time that rounds may take; a slow round delays the next one.

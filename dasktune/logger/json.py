@@ -10,8 +10,6 @@ from typing import Any, ClassVar
 from dasktune.logger.file_logger import FileLoggerCallback, Row, RowFormat
 from dasktune.storage.journal.json_lines import plain
 
-__all__ = ["JsonLoggerCallback"]
-
 
 class JsonLoggerCallback(FileLoggerCallback):
     """Writes ``result.json`` into the directory of each trial: one JSON object per line.

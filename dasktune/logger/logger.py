@@ -6,8 +6,6 @@ from typing import Any
 
 from dasktune.callback import Callback, TrialView, TrialViews
 
-__all__ = ["LoggerCallback"]
-
 
 class LoggerCallback(Callback):
     """Base class of loggers; override the ``log_trial_...`` methods.

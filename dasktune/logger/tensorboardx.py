@@ -11,8 +11,6 @@ from dasktune.errors import ConfigError
 from dasktune.logger.file_logger import FileLoggerCallback, Row, RowFormat
 from dasktune.trial.metrics import flatten, number
 
-__all__ = ["TBXLoggerCallback"]
-
 #: Version of the format, in the first event of a file.
 _VERSION: Final = "brain.Event:2"
 

@@ -10,8 +10,6 @@ from dasktune.callback import TrialView, TrialViews
 from dasktune.logger.file_writer import FileWriter, ResultsUnreadable
 from dasktune.logger.logger import LoggerCallback
 
-__all__ = ["TrialLog", "TrialLoggerCallback", "read_results"]
-
 #: Seconds between rounds of writing. Remote files are rewritten as a whole, so less often.
 _INTERVAL: Final = 1.0
 _REMOTE_INTERVAL: Final = 10.0

@@ -8,8 +8,6 @@ from dasktune.placement.bin_packing import WorkerPool, assign_bundles
 from dasktune.placement.host_packing import assign_to_hosts
 from dasktune.trial.resources import HostPlacement, PlacementGroupFactory
 
-__all__ = ["assign_request"]
-
 
 def assign_request(request: PlacementGroupFactory, pools: Iterable[WorkerPool]) -> dict[int, str] | None:
     """Assign the bundles of a request to workers; an empty head is left out if more bundles follow.

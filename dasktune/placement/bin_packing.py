@@ -13,8 +13,6 @@ from typing import Final
 
 from dasktune.placement.free_capacity import FreeCapacity
 
-__all__ = ["WorkerPool", "assign_bundles"]
-
 #: Maximum steps of the backtracking search. The first attempt nearly always succeeds. To prove that
 #: no assignment exists can take exponential time; instead the request is tried again later.
 MAX_STEPS: Final = 1000

@@ -10,8 +10,6 @@ from dasktune.placement.bin_packing import WorkerPool
 from dasktune.placement.free_capacity import FreeCapacity
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["CapacityEstimate"]
-
 
 class CapacityEstimate:
     """The estimated free capacity of all workers.

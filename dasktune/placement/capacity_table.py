@@ -11,8 +11,6 @@ from dasktune.placement.worker import WorkerCapacity
 from dasktune.text.text_table import table_lines
 from dasktune.trial.resources import HostPlacement, PlacementGroupFactory
 
-__all__ = ["capacity_table"]
-
 #: Maximum number of workers in a table, largest first.
 _MAX_ROWS: Final = 20
 

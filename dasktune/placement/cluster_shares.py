@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from dasktune.text.formatting import one_line, plural
 
-__all__ = ["ClusterShares", "ExperimentShare", "amounts_text"]
-
 #: Number of other experiments that a message names.
 _MOST_NAMED: Final = 3
 

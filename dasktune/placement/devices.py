@@ -9,17 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-__all__ = [
-    "EPSILON",
-    "add_load",
-    "allocate_shares",
-    "assign_devices",
-    "gpu_names",
-    "is_rotation",
-    "parse_visible_devices",
-    "pick_gpus",
-]
-
 #: Tolerance of rounding errors: ten shares of 0.1 must fit on one GPU.
 EPSILON: Final = 1e-6
 

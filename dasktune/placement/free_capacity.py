@@ -8,8 +8,6 @@ from typing import Final
 
 from dasktune.placement.devices import EPSILON, add_load, pick_gpus
 
-__all__ = ["PLACES", "FreeCapacity"]
-
 #: Decimal places to which amounts are rounded, so that equal capacities compare equal.
 PLACES: Final = 12
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-__all__ = ["bundles_per_host", "host_of"]
-
 
 def host_of(address: str) -> str:
     """Return the host part of a worker's address.

@@ -15,8 +15,6 @@ from dasktune.placement.free_capacity import FreeCapacity
 from dasktune.placement.host_layout import bundles_per_host, host_of
 from dasktune.trial.resources import HostPlacement
 
-__all__ = ["assign_to_hosts"]
-
 Needs = Mapping[str, float]
 
 #: A worker's sort key, smaller is better: the pool's rank, and the member.

@@ -22,8 +22,6 @@ from dasktune.placement.placement import PlacedBundle, Placement
 from dasktune.placement.worker import WorkerCapacity
 from dasktune.trial.resources import ElasticPlacement, PlacementGroupFactory
 
-__all__ = ["Ledger"]
-
 
 class Ledger:
     """The capacity of all workers, and the resources that trials have allocated.

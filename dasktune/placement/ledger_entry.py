@@ -11,8 +11,6 @@ from dasktune.placement.free_capacity import PLACES, FreeCapacity
 from dasktune.placement.placement import Claim
 from dasktune.placement.worker import WorkerCapacity
 
-__all__ = ["Allocations", "LedgerEntry", "capacity_when_idle"]
-
 
 class Allocations:
     """Resources allocated on one worker; they are kept while the worker is temporarily missing."""

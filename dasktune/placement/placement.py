@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["MEMORY", "SHARES", "Claim", "PlacedBundle", "Placement"]
-
 #: The annotations of the Dask task that holds a claim: its memory in bytes, and the numbers of GPUs
 #: of its bundles.
 MEMORY: Final = "dasktune_memory"

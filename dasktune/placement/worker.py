@@ -10,8 +10,6 @@ from typing import Final
 
 from dasktune.placement.devices import gpu_names
 
-__all__ = ["NOT_ALLOWED", "WorkerCapacity"]
-
 #: Status of a worker that runs but is excluded by the experiment's `workers` filter.
 NOT_ALLOWED: Final = "not allowed"
 

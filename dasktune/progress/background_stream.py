@@ -14,8 +14,6 @@ import threading
 from collections import deque
 from typing import Final, TextIO
 
-__all__ = ["BackgroundStream", "print_promptly", "write_text"]
-
 logger = logging.getLogger(__name__)
 
 #: Characters that may wait to be written.

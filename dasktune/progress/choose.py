@@ -12,8 +12,6 @@ from typing import Final, TextIO
 from dasktune.progress.display import Display
 from dasktune.progress.line_display import AboveLine, PlainLines, ProgressLine, is_terminal
 
-__all__ = ["VARIABLE", "choose_mode", "in_notebook", "open_display"]
-
 logger = logging.getLogger(__name__)
 
 #: The environment variable that selects a display.

@@ -10,8 +10,6 @@ from dasktune.progress.background_stream import BackgroundStream, write_text
 from dasktune.progress.progress import Progress
 from dasktune.progress.trial_counts import TrialCounts
 
-__all__ = ["Display", "Stream"]
-
 
 class Stream:
     """Writes text to a stream, and stops writing once the stream has failed.

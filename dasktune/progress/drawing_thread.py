@@ -11,8 +11,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
-__all__ = ["DrawingThread"]
-
 T = TypeVar("T")
 
 #: Number of lines that may wait to be drawn. Further ones are dropped.

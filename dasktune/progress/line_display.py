@@ -15,8 +15,6 @@ from dasktune.progress.progress import Progress, render
 from dasktune.progress.trial_counts import TrialCounts
 from dasktune.text.formatting import column_width, pad
 
-__all__ = ["AboveLine", "PlainLines", "ProgressLine", "is_terminal", "terminal_width"]
-
 _FALLBACK_WIDTH: Final = 80
 
 #: Minimum age of the last line, in seconds, when a new best value is printed.

@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, TextIO, cast
 
-__all__ = ["added_handler", "has_handlers", "move_handlers", "relayed_logs"]
-
 #: The logger above all loggers of the package.
 _PACKAGE: Final = "dasktune"
 

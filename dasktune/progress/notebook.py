@@ -12,8 +12,6 @@ from dasktune.progress.progress_table import progress_table
 from dasktune.progress.trial_counts import TrialCounts
 from dasktune.text.text_table import html_table
 
-__all__ = ["NotebookCell", "NotebookDisplay", "progress_html"]
-
 _BAR: Final = '<progress max="{}" value="{}" style="width:100%"></progress>'
 
 

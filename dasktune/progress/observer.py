@@ -28,8 +28,6 @@ from dasktune.trial.metrics import lookup
 from dasktune.trial.status import PublicStatus
 from dasktune.trial.trial import Trial
 
-__all__ = ["ProgressObserver"]
-
 logger = logging.getLogger(__name__)
 
 #: Maximum number of failures for which ``verbose=1`` prints a line; all failures are counted.

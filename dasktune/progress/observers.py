@@ -28,8 +28,6 @@ from dasktune.storage.fs.temp_dirs import is_temporary
 from dasktune.text.formatting import plural
 from dasktune.trial.metrics import Mode, flatten
 
-__all__ = ["ReporterDisplay", "open_progress", "searched_names"]
-
 logger = logging.getLogger(__name__)
 
 #: Seconds that the end of a run waits for the last picture and the summary to be written.

@@ -9,8 +9,6 @@ from typing import Final
 from dasktune.text.formatting import column_width, format_clock, plural, printable, truncate
 from dasktune.trial.status import PublicStatus
 
-__all__ = ["Progress", "render", "split_usage"]
-
 _SEPARATOR: Final = " · "
 
 _NOUNS: Final = {

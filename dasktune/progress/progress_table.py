@@ -21,20 +21,6 @@ from dasktune.text.text_table import Table, drop_columns, table_lines, table_wid
 from dasktune.trial.metrics import flatten, lookup, number
 from dasktune.trial.status import PublicStatus
 
-__all__ = [
-    "ERRORS",
-    "ROWS",
-    "SYMBOLS",
-    "best_line",
-    "best_lines",
-    "errors_table",
-    "failure_headline",
-    "failure_lines",
-    "fit_errors",
-    "format_brief",
-    "progress_table",
-]
-
 #: Maximum number of rows while an experiment runs, and how many of them are reserved for the best
 #: trials that are not running.
 ROWS: Final = 10

@@ -29,8 +29,6 @@ from dasktune.text.text_table import Table, html_table, narrow, table_lines
 from dasktune.trial.metrics import Mode, flatten, lookup, number
 from dasktune.trial.status import PublicStatus
 
-__all__ = ["CLIReporter", "JupyterNotebookReporter", "ProgressReporter"]
-
 #: The order of statuses in the table.
 _ORDER: Final = (
     PublicStatus.RUNNING,

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
-__all__ = ["LiveTable"]
-
 #: Held by the display that draws: two live displays would overwrite each other.
 _DRAWING: Final = threading.Lock()
 

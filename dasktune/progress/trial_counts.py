@@ -17,8 +17,6 @@ from dasktune.trial.metrics import Mode, score
 from dasktune.trial.status import PublicStatus
 from dasktune.trial.trial import Trial
 
-__all__ = ["Order", "RankedTrials", "TrialCounts", "rank_trials"]
-
 #: The order of trials with the same status: by creation, by the best reported value, or by the last
 #: reported value.
 Order = Literal["made", "best", "last"]

@@ -8,8 +8,6 @@ from typing import Final
 
 from dasktune.text.formatting import plural
 
-__all__ = ["usage_text"]
-
 #: Resources that are shown if the cluster has any; others are shown if trials hold them.
 _ALWAYS: Final = ("CPU", "GPU")
 

@@ -12,8 +12,6 @@ from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
 from dasktune.trial.metrics import Metric, Modes
 
-__all__ = ["EarlierExperiment", "read_earlier_experiments", "read_experiment_in"]
-
 
 @dataclass(frozen=True, slots=True)
 class EarlierExperiment:

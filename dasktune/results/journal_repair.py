@@ -34,8 +34,6 @@ from dasktune.storage.leader.leader_lock import LeaderLock
 from dasktune.trial.status import PUBLIC
 from dasktune.trial.trial import Trial
 
-__all__ = ["JournalDiagnosis", "diagnose_journal", "repair_journal"]
-
 
 @dataclass(slots=True)
 class JournalDiagnosis:

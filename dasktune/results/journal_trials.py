@@ -35,8 +35,6 @@ from dasktune.trial.status import TRANSITIONS
 from dasktune.trial.trial import Trial
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = ["JournalHistories", "apply_records", "load_last_results", "load_trials", "retention_of"]
-
 logger = logging.getLogger(__name__)
 
 Record = Mapping[str, Any]

@@ -23,8 +23,6 @@ from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.experiment.experiments_below import experiments_below
 from dasktune.storage.fs.storage import Storage, protocol_of
 
-__all__ = ["with_past"]
-
 logger = logging.getLogger(__name__)
 
 #: The number of levels of directories below a place that are searched, as by ``dasktune ls``.

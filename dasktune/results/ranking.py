@@ -10,8 +10,6 @@ from typing import Any, Final, Literal
 from dasktune.errors import check
 from dasktune.trial.metrics import Mode, lookup, number, score
 
-__all__ = ["Scope", "best_row", "rank", "summarize"]
-
 #: The value of a trial: its last one, its best one, or the mean of all or of the last rows.
 Scope = Literal["last", "all", "avg", "last-5-avg", "last-10-avg"]
 

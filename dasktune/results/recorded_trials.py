@@ -14,8 +14,6 @@ from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import JournalReader
 from dasktune.trial.status import PublicStatus
 
-__all__ = ["check_searcher", "recorded_trials", "stays_of"]
-
 #: Searchers whose suggestions depend on no result, by name and by class.
 _LEARN_NOTHING: Final = frozenset(
     {None, "random", "variant_generator", "quasi_random", "BasicVariantGenerator", "QuasiRandomSearch"}

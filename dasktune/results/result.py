@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from dasktune.storage.checkpoints.checkpoint import Checkpoint
 
-__all__ = ["AUTO_FILLED", "Result", "checked_mode", "is_auto_filled", "require_pandas"]
-
 #: Fields that dasktune adds to each result; all others are the user's metrics.
 AUTO_FILLED: Final = frozenset(
     {

@@ -12,8 +12,6 @@ from dasktune.text.formatting import format_cell, format_config, truncate
 from dasktune.text.text_table import Table, html_table, table_lines
 from dasktune.trial.metrics import Mode, flatten, lookup
 
-__all__ = ["grid_html", "grid_text", "ranked_results", "result_table"]
-
 #: Rows of the table.
 _SHOWN: Final = 5
 #: Maximum length of a configuration in a table, in characters.

@@ -50,8 +50,6 @@ from typing import Any, Final, Generic, NoReturn, TypeVar
 from dasktune.errors import ConfigError
 from dasktune.trial.metrics import number
 
-__all__ = ["number_text", "parse_filter"]
-
 Row = TypeVar("Row")
 
 #: Maximum length of a filter in characters, and maximum depth of its nesting.

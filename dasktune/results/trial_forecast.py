@@ -14,8 +14,6 @@ from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
 from dasktune.trial.metrics import Metric, Mode, Modes, check_goals, lookup
 
-__all__ = ["Progress", "forecast", "forecast_experiment", "goal_of"]
-
 #: ``progress(done, total)`` is called after each replay.
 Progress = Callable[[int, int], object]
 

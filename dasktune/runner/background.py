@@ -17,8 +17,6 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
-__all__ = ["BackgroundThread", "RunInline"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -37,18 +37,6 @@ from dasktune.trainable.api.binding import default_resources
 from dasktune.trainable.api.distributed import rank_settings
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = [
-    "build_callbacks",
-    "build_experiment",
-    "check_ranks",
-    "check_saving",
-    "elastic_times",
-    "first_config",
-    "first_resources",
-    "required_metrics",
-    "resources_for",
-]
-
 logger = logging.getLogger(__name__)
 
 

@@ -9,8 +9,6 @@ from typing import Final
 
 from dasktune.trial.events import CapacityChanged, ClusterChanged
 
-__all__ = ["same_capacity", "total_capacity"]
-
 #: Maximum number of resources in a record, the well-known ones first. Without a limit a record
 #: would grow with the number of workers, as each may declare its own names.
 _MOST: Final = 16

@@ -39,8 +39,6 @@ from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
-__all__ = ["MOST_WAITING", "CommandContext", "CommandOutcome", "Commands"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -25,8 +25,6 @@ from dasktune.trial.resources import ElasticPlacement, PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
-__all__ = ["ElasticRanks", "ElasticTimes"]
-
 #: Seconds between two looks whether there is room for all ranks of a trial.
 _LOOK_SECONDS = 1.0
 

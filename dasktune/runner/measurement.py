@@ -17,8 +17,6 @@ from dasktune.experiment import ExperimentMachine
 from dasktune.trial import actions
 from dasktune.trial.status import PublicStatus
 
-__all__ = ["DECISIONS", "Durations", "RunMeasurement", "measure"]
-
 #: The actions that are decisions about a trial, and what users call them.
 DECISIONS: Final[Mapping[type[actions.Action], str]] = {
     actions.StopTrial: "stop",

@@ -11,8 +11,6 @@ from dasktune.config.validation import LONGEST_NAME, is_safe_name, normalised_na
 from dasktune.errors import ConfigError, check
 from dasktune.trial.trial import Trial
 
-__all__ = ["Naming"]
-
 
 class Naming:
     """Calls the user's naming functions, once for each trial.

@@ -14,17 +14,6 @@ from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import ExecutorEvent, ExperimentEvent
 from dasktune.trial.resources import ElasticPlacement, PlacementGroupFactory
 
-__all__ = [
-    "BackgroundRunner",
-    "Clock",
-    "Environment",
-    "Observer",
-    "StorePort",
-    "SystemClock",
-    "TrialExecutor",
-    "dispatch",
-]
-
 
 class Clock(Protocol):
     """The source of the runner's time."""

@@ -28,8 +28,6 @@ from dasktune.trial.names import is_one_name
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import PUBLIC
 
-__all__ = ["event_of", "replay"]
-
 logger = logging.getLogger(__name__)
 
 #: Number of deletions that are repeated after a replay. A driver deletes a checkpoint within about

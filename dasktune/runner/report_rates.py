@@ -7,8 +7,6 @@ from typing import Final
 
 from dasktune.trial.trial import Trial
 
-__all__ = ["ReportRates"]
-
 #: Seconds between two looks at the trials.
 _INTERVAL: Final = 10.0
 #: Results per second of one trial that are too many. Schedulers decide at rungs and intervals, and

@@ -10,8 +10,6 @@ from typing import Any
 from dasktune.errors import ConfigError
 from dasktune.space.secret import credential_names, reveal, secrets_in
 
-__all__ = ["check_secrets", "names_by_value", "with_secrets"]
-
 logger = logging.getLogger(__name__)
 
 

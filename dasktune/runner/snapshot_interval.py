@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-__all__ = ["SnapshotInterval"]
-
 #: Shortest interval in seconds.
 _LEAST: Final = 10.0
 #: Share of the time that snapshots may take.

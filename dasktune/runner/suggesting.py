@@ -15,8 +15,6 @@ from dasktune.trial.events import Suggested
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.trial import Trial
 
-__all__ = ["Suggester"]
-
 
 class Suggester:
     """Requests one suggestion at a time from a search algorithm, and turns answers into events.

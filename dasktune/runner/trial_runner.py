@@ -83,8 +83,6 @@ from dasktune.trial.events import (
 from dasktune.trial.journal_codec import journal_record
 from dasktune.trial.resources import ElasticPlacement, PlacementGroupFactory, least_request
 
-__all__ = ["TrialRunner"]
-
 logger = logging.getLogger(__name__)
 
 #: Seconds for which trials are started before the next events are handled. Thousands can start at

@@ -13,8 +13,6 @@ from dasktune.trial.resources import HostPlacement, PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
-__all__ = ["ClusterView"]
-
 #: Statuses of trials whose worker is known and that still hold its resources.
 _PLACED: Final = frozenset(
     {

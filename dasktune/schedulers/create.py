@@ -21,8 +21,6 @@ from dasktune.schedulers.population_based.pbt_replay import PopulationBasedTrain
 from dasktune.schedulers.resources.resource_changing import ResourceChangingScheduler
 from dasktune.schedulers.trial_scheduler import TrialScheduler
 
-__all__ = ["SCHEDULERS", "create_scheduler"]
-
 #: The schedulers of dasktune by name.
 SCHEDULERS: Final[Mapping[str, Callable[..., TrialScheduler]]] = {
     "fifo": FIFOScheduler,

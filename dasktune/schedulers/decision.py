@@ -8,20 +8,6 @@ from typing import Any
 from dasktune.trial.checkpoint_record import CheckpointKind
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = [
-    "Command",
-    "Continue",
-    "Decision",
-    "Exploit",
-    "ExploitOther",
-    "Pause",
-    "Resize",
-    "ResizeWaiting",
-    "Stop",
-    "StopOther",
-    "Unpause",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unpause:

@@ -10,8 +10,6 @@ from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
 from dasktune.trial.trial import Trial
 
-__all__ = ["FIFOScheduler", "first_in"]
-
 
 def first_in(waiting: Waiting) -> Trial | None:
     """Return the first pending trial, else the first paused one."""

@@ -12,8 +12,6 @@ from dasktune.space.checks import accepts_arguments, as_int
 from dasktune.trial.milestone import Milestone
 from dasktune.trial.trial import Trial
 
-__all__ = ["FunctionScheduler", "History"]
-
 #: ``{trial_id: results so far}``, flat, oldest first; sorted by trial id.
 History = dict[str, list[dict[str, Any]]]
 

@@ -18,8 +18,6 @@ from dasktune.trial.metrics import Mode
 from dasktune.trial.milestone import Milestone
 from dasktune.trial.trial import Trial
 
-__all__ = ["MedianStoppingRule"]
-
 #: The smallest ratio of two milestones. With a smaller one the rule would compare trials at nearly
 #: every result, as it does without milestones, and store a list for each.
 _MIN_FACTOR: Final = 1.1

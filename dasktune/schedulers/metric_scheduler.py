@@ -13,8 +13,6 @@ from dasktune.schedulers.trial_scheduler import TrialScheduler
 from dasktune.trial.metrics import Mode, lookup, number
 from dasktune.trial.trial import Trial
 
-__all__ = ["MetricScheduler", "check_flag", "check_mode", "check_name", "finite_number"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -8,8 +8,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ParetoFronts", "crowding_distance", "hypervolume"]
-
 _Points = NDArray[np.float64]
 
 #: Number of pairs compared at a time. It limits the memory when a large front moves down.

@@ -22,8 +22,6 @@ from dasktune.schedulers.population_based.population import Member, Population
 from dasktune.trial.metrics import Mode, lookup, number
 from dasktune.trial.trial import Trial
 
-__all__ = ["PB2"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Question:

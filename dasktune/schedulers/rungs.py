@@ -8,14 +8,6 @@ from typing import Final
 
 from dasktune.errors import check
 
-__all__ = [
-    "bracket_table",
-    "halving_budgets",
-    "percentile",
-    "rung_budgets",
-    "survivors",
-]
-
 #: Maximum number of rungs. More mean a reduction factor so close to 1 that it is a mistake.
 _MAX_RUNGS: Final = 1000
 

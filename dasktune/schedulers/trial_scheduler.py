@@ -19,9 +19,6 @@ from dasktune.trial.metrics import Mode
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
 from dasktune.trial.trial import Trial
 
-__all__ = ["TrialScheduler", "Waiting"]
-
-
 _NO_QUESTIONS: Final[Mapping[int, Callable[[], Any]]] = MappingProxyType({})
 
 

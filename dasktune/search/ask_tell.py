@@ -17,8 +17,6 @@ from dasktune.search.space_searcher import SpaceSearcher
 from dasktune.space import Domain
 from dasktune.trial.metrics import Metric, Modes, lookup, number
 
-__all__ = ["AskTell", "AskTellSearch"]
-
 
 class AskTell(ABC):
     """Base class of optimisers for :class:`AskTellSearch`; override :meth:`ask` and :meth:`tell`.

@@ -13,9 +13,6 @@ from dasktune.search.search_algorithm import SearchAlgorithm, SearchSpec, Sugges
 from dasktune.space import RandomSource, Variants, experiment_tag, overlay, random_generator
 from dasktune.space.checks import as_int
 
-__all__ = ["BasicVariantGenerator"]
-
-
 #: The number of draws by which the generator advances between two streams. As in numpy's
 #: ``jumped``: 2**128 divided by the golden ratio, so that any number of streams are far apart.
 _JUMP: Final = 210306068529402873165736369884012333109

@@ -9,8 +9,6 @@ from dasktune.errors import check
 from dasktune.search.searcher import EvaluatedPoint, Finished, Searcher
 from dasktune.trial.metrics import Metric, Modes
 
-__all__ = ["ConcurrencyLimiter"]
-
 
 class ConcurrencyLimiter(Searcher):
     """Limits the number of a searcher's unfinished trials.

@@ -18,8 +18,6 @@ from dasktune.search.search_algorithm import SearchAlgorithm
 from dasktune.search.searcher import Searcher
 from dasktune.search.warm import WarmStart
 
-__all__ = ["SEARCHERS", "create_searcher"]
-
 #: The searchers of dasktune by name.
 SEARCHERS: Final[Mapping[str, Callable[..., Searcher | SearchAlgorithm]]] = {
     "random": BasicVariantGenerator,

@@ -17,8 +17,6 @@ from dasktune.search.spaces.unit_cube import Point, UnitCube
 from dasktune.space.checks import as_int
 from dasktune.trial.metrics import Metric, Modes, number
 
-__all__ = ["ModelSearcher", "finite"]
-
 OpenTrial = TypeVar("OpenTrial")
 
 

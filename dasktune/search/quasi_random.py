@@ -15,8 +15,6 @@ from dasktune.search.searcher import EvaluatedPoint
 from dasktune.search.space_searcher import SpaceSearcher
 from dasktune.trial.metrics import Metric, Modes
 
-__all__ = ["QuasiRandomSearch"]
-
 
 class QuasiRandomSearch(SpaceSearcher):
     """Suggest the points of a low-discrepancy sequence. Needs SciPy.

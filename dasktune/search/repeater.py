@@ -16,8 +16,6 @@ from dasktune.search.searcher import FINISHED, EvaluatedPoint, Finished, Searche
 from dasktune.space.checks import as_int
 from dasktune.trial.metrics import Metric, Modes, lookup, number
 
-__all__ = ["TRIAL_INDEX", "Repeater"]
-
 logger = logging.getLogger(__name__)
 
 #: The key of a configuration that holds the index of its repeat.

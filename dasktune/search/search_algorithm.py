@@ -11,8 +11,6 @@ from numpy.random import SeedSequence
 
 from dasktune.trial.metrics import Metric, Modes
 
-__all__ = ["SearchAlgorithm", "SearchSpec", "Suggestion"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSpec:

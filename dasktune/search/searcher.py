@@ -13,16 +13,6 @@ from typing import Any, ClassVar, Final, Literal, Protocol
 from dasktune.errors import check
 from dasktune.trial.metrics import Metric, Modes, check_goals, lookup, number
 
-__all__ = [
-    "FINISHED",
-    "STOPPED_EARLY",
-    "EvaluatedPoint",
-    "EvaluatedTrial",
-    "EvaluatedTrials",
-    "Finished",
-    "Searcher",
-]
-
 
 class EvaluatedTrial(Protocol):
     """A trial of an earlier experiment from which a searcher can learn, such as a `Result`."""

@@ -14,8 +14,6 @@ from dasktune.space.domain import Domain
 from dasktune.space.tag import experiment_tag
 from dasktune.space.tree import copy_tree
 
-__all__ = ["SearchGenerator"]
-
 
 class SearchGenerator(SearchAlgorithm):
     """Gets `num_samples` configurations from a searcher and passes it their results.

@@ -13,8 +13,6 @@ from dasktune.space import Categorical, Domain, Function, Variants, overlay
 from dasktune.space.checks import as_int
 from dasktune.trial.metrics import Metric, Modes
 
-__all__ = ["SpaceSearcher", "searched_axes", "searched_domains"]
-
 
 class SpaceSearcher(Searcher):
     """Base class of searchers over domains, with presets and a random stream per suggestion.

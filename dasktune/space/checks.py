@@ -8,8 +8,6 @@ from math import isnan
 from dasktune.errors import ConfigError
 from dasktune.trial.metrics import number
 
-__all__ = ["accepts_arguments", "as_float", "as_int"]
-
 
 def as_float(name: str, value: object) -> float:
     """Return `value` as a float, if it is a number and neither a bool nor NaN.

@@ -28,8 +28,6 @@ from dasktune.space.samplers import (
 from dasktune.space.tree import Variable
 from dasktune.trial.nesting import check_nesting
 
-__all__ = ["Categorical", "Domain", "Function", "ordered_values", "require_no_sampler"]
-
 
 def ordered_values(name: str, values: Any) -> list[Any]:
     """Return `values` as a non-empty list, with numpy scalars converted to Python values.

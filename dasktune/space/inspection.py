@@ -12,8 +12,6 @@ from dasktune.space.samplers import LogUniform, Quantized
 from dasktune.space.tree import Variable
 from dasktune.trial.metrics import flatten
 
-__all__ = ["check_config", "parameter_scales", "varied_parameters"]
-
 _ABSENT: Final = object()
 
 

@@ -36,8 +36,6 @@ from dasktune.space.ranges import Float, Integer
 from dasktune.space.samplers import LogUniform, Normal, Quantized, Sampler
 from dasktune.space.tree import Path, path_name
 
-__all__ = ["from_json", "to_json"]
-
 #: The function that builds each kind of domain; the first three kinds have no sampler.
 _BUILDERS: Final[dict[str, Callable[..., Domain]]] = {
     "float": Float,

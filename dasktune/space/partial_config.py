@@ -7,8 +7,6 @@ from typing import Any
 
 from dasktune.space.tree import Variable, close_tree, variables
 
-__all__ = ["NotYetKnown", "PartialConfig", "PartialList", "WholeConfig"]
-
 
 class NotYetKnown(BaseException):
     """A function read a value that has not been drawn yet.

@@ -16,8 +16,6 @@ from dasktune.space.domain import Domain, require_no_sampler
 from dasktune.space.samplers import LogUniform, Normal, Quantized, Sampler, Uniform, is_multiple
 from dasktune.trial.metrics import number
 
-__all__ = ["Float", "Integer"]
-
 _LOG_HINT = "Give the bounds themselves, not their logarithms."
 _CONSTANT_HINT = "Write a constant as the value itself."
 

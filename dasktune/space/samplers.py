@@ -12,17 +12,6 @@ from numpy.random import Generator, RandomState, SeedSequence, default_rng
 from dasktune.errors import ConfigError, check
 from dasktune.space.checks import as_int
 
-__all__ = [
-    "LogUniform",
-    "Normal",
-    "Quantized",
-    "RandomSource",
-    "Sampler",
-    "Uniform",
-    "is_multiple",
-    "random_generator",
-]
-
 #: The accepted types of `random_state` arguments.
 RandomSource = int | Generator | RandomState | SeedSequence | None
 

@@ -10,8 +10,6 @@ from typing import Any, Final
 from dasktune.errors import ConfigError
 from dasktune.space.domain import Categorical
 
-__all__ = ["Secret", "conceal", "credential_names", "reveal", "secret", "secrets_in"]
-
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 #: Names of parameters whose values are mostly credentials.
 _CREDENTIAL: Final = re.compile(

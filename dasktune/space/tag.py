@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from dasktune.trial.metrics import flatten
 
-__all__ = ["experiment_tag"]
-
 #: Tags become parts of file names, which are limited to 255 bytes on most systems.
 _MAX_LENGTH: Final = 100
 _NOT_PORTABLE: Final = re.compile(r"[^a-zA-Z0-9_.+-]+")

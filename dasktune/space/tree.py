@@ -8,18 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = [
-    "OpenTuple",
-    "Path",
-    "Variable",
-    "assign",
-    "close_tree",
-    "copy_tree",
-    "is_plain",
-    "path_name",
-    "variables",
-]
-
 #: The keys and indices from the root to a value; ``()`` is the root.
 Path = tuple[str | int, ...]
 

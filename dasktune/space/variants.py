@@ -33,8 +33,6 @@ from dasktune.space.tree import (
     variables,
 )
 
-__all__ = ["Variant", "Variants", "overlay", "resolve"]
-
 _MAX_PASSES: Final = 20
 
 

@@ -11,8 +11,6 @@ from dasktune.stopper.function_stopper import FunctionStopper
 from dasktune.stopper.stopper import NoopStopper, Stopper
 from dasktune.trial.milestone import Milestone
 
-__all__ = ["CombinedStopper", "StopRule", "as_stopper"]
-
 #: The accepted types of the `stop` argument of `RunConfig`.
 StopRule = (
     Stopper

@@ -11,8 +11,6 @@ from dasktune.stopper.stopper import MissingMetricWarner, Stopper
 from dasktune.trial.metrics import lookup, number
 from dasktune.trial.milestone import Milestone
 
-__all__ = ["CriteriaStopper"]
-
 
 class CriteriaStopper(Stopper):
     """Stop a trial when any of several metrics is at least a given value.

@@ -10,8 +10,6 @@ from dasktune.errors import check
 from dasktune.space.checks import accepts_arguments
 from dasktune.stopper.stopper import Stopper
 
-__all__ = ["FunctionStopper"]
-
 
 class FunctionStopper(Stopper):
     """Stop a trial when ``function(trial_id, result)`` is true.

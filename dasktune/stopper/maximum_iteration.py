@@ -8,8 +8,6 @@ from typing import Any
 from dasktune.errors import check
 from dasktune.stopper.stopper import Stopper
 
-__all__ = ["MaximumIterationStopper"]
-
 
 class MaximumIterationStopper(Stopper):
     """Stop a trial when it has reported `max_iter` results.

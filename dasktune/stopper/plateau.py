@@ -14,8 +14,6 @@ from dasktune.stopper.stopper import MissingMetricWarner, Stopper
 from dasktune.trial.metrics import Mode, lookup, number, score
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
 
-__all__ = ["ExperimentPlateauStopper", "TrialPlateauStopper"]
-
 
 class TrialPlateauStopper(Stopper):
     """Stop a trial when the standard deviation of its last results is below `std`.

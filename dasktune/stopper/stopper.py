@@ -9,8 +9,6 @@ from typing import Any
 
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
 
-__all__ = ["MissingMetricWarner", "NoopStopper", "Stopper"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -11,8 +11,6 @@ from dasktune.stopper.stopper import Stopper
 from dasktune.trial.metrics import number
 from dasktune.trial.milestone import Milestone
 
-__all__ = ["TimeoutStopper"]
-
 
 class _Duration(Protocol):
     """The interface of `datetime.timedelta` that is used here."""

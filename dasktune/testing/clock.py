@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dasktune.errors import check
 
-__all__ = ["ManualClock"]
-
 
 class ManualClock:
     """A clock that advances only when a test or a simulation sets it.

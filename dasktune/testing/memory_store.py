@@ -8,8 +8,6 @@ from typing import Any
 from dasktune.storage.journal.json_lines import encode
 from dasktune.trial.checkpoint_record import CheckpointRecord
 
-__all__ = ["MemoryStore"]
-
 
 class MemoryStore:
     r"""Store of a simulated experiment, with the journal as the bytes that a file would hold.

@@ -9,8 +9,6 @@ from dasktune.errors import PreflightError, check
 from dasktune.placement import Ledger, Placement, WorkerCapacity
 from dasktune.trial.resources import PlacementGroupFactory, least_request
 
-__all__ = ["Cluster", "Slots", "Workers"]
-
 #: CPUs or `WorkerCapacity` of each worker, or ``{virtual seconds: such a list from then on}``.
 Cluster = Sequence[int | WorkerCapacity] | Mapping[float, Sequence[int | WorkerCapacity]]
 

@@ -22,8 +22,6 @@ from dasktune.testing.scheduler_drill import SchedulerDrill, Trouble
 from dasktune.trial.metrics import Mode
 from dasktune.trial.trial import Trial
 
-__all__ = ["SchedulerContract"]
-
 _SEEDS = range(3)
 
 

@@ -19,8 +19,6 @@ from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
-__all__ = ["SchedulerDrill", "Trouble"]
-
 _S = TrialStatus
 
 #: Values of a metric that cannot be compared; the last one means that the metric is missing.

@@ -13,8 +13,6 @@ from numpy.random import default_rng
 
 from dasktune.search.search_algorithm import SearchAlgorithm, Suggestion
 
-__all__ = ["SearchDrill", "SearchTrouble"]
-
 #: Results without a usable number; in the last one the metrics are missing.
 _UNDEFINED: Final[tuple[dict[str, Any], ...]] = (
     {"loss": nan, "accuracy": nan},

@@ -16,8 +16,6 @@ from dasktune.space import Variants, choice, lograndint, loguniform, quniform, r
 from dasktune.testing.search_drill import SearchDrill, SearchTrouble
 from dasktune.trial.metrics import Metric, Modes
 
-__all__ = ["SearcherContract"]
-
 _SEEDS: Final = range(3)
 
 #: Every kind of failure at once.

@@ -67,8 +67,6 @@ from dasktune.trial.resources import ElasticPlacement, PlacementGroupFactory
 from dasktune.trial.result_keys import SHOULD_CHECKPOINT
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = ["SimulatedTrialExecutor"]
-
 _REASON: Final = "the simulation removed its worker"
 
 

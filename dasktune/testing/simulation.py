@@ -28,8 +28,6 @@ from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.resources import as_placement_group
 from dasktune.tuner.result_grid import ResultGrid
 
-__all__ = ["simulate"]
-
 
 def simulate(
     trainable: SimulatedTrainable,

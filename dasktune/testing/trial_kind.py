@@ -13,8 +13,6 @@ from typing import Any, Final, TypeAlias
 from dasktune.errors import check
 from dasktune.trial.metrics import number
 
-__all__ = ["GeneratorTrials", "SimulatedTrainable", "Step", "Steps", "TrialKind", "is_time"]
-
 _SHAPE: Final = "(metrics, seconds) or (metrics, seconds, checkpoint)"
 _HINT: Final = f"Yield {_SHAPE}."
 

@@ -7,8 +7,6 @@ from reprlib import Repr
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Final
 
-__all__ = ["call_text"]
-
 #: What a class inherits that says nothing about its objects.
 _NO_REPR: Final[Any] = object.__repr__
 

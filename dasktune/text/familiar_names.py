@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["CLASSES", "FUNCTIONS", "MODULES", "name_hint"]
-
 #: What Optuna, Ray, Hyperopt, SciPy, scikit-optimize and W&B call the functions of a search space
 #: and of a run, in lower case and without underscores, and dasktune's name.
 FUNCTIONS: Final = {

@@ -11,24 +11,6 @@ from unicodedata import combining, east_asian_width
 
 from dasktune.trial.metrics import number
 
-__all__ = [
-    "column_width",
-    "csv_cell",
-    "elapsed_unit",
-    "format_cell",
-    "format_clock",
-    "format_config",
-    "format_counts",
-    "format_duration",
-    "format_value",
-    "one_line",
-    "pad",
-    "plural",
-    "printable",
-    "printable_lines",
-    "truncate",
-]
-
 #: Maximum number of characters examined of a text that is truncated, half of them at each end.
 _EXAMINED: Final = 10_000
 

@@ -9,18 +9,6 @@ from typing import Final
 from dasktune.text.formatting import column_width, format_cell, one_line, pad, truncate
 from dasktune.trial.metrics import number
 
-__all__ = [
-    "Table",
-    "drop_columns",
-    "fields_text",
-    "html_row",
-    "html_table",
-    "narrow",
-    "table_lines",
-    "table_text",
-    "table_width",
-]
-
 #: Cells as text, in rows of equal length; the first row is the head.
 Table = Sequence[Sequence[str]]
 

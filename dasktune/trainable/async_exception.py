@@ -9,8 +9,6 @@ from typing import ParamSpec, TypeVar
 
 from dasktune.trainable.fork_guard import call_and_end_forks
 
-__all__ = ["AsyncRaise", "TrialInterrupted"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -16,8 +16,6 @@ from typing import NoReturn, ParamSpec, TypeVar
 
 from dasktune.errors import TuneError
 
-__all__ = ["call_and_end_forks", "check_not_forked"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

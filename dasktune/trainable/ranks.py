@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal
 
-__all__ = ["SOLE_RANK", "RankInfo", "RankRequest", "RankSettings", "Reduction", "log_files_of_rank"]
-
 #: How the metrics of all ranks become those of one result.
 Reduction = Literal["rank0", "mean", "function"]
 

@@ -11,8 +11,6 @@ from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["Isolation", "TrialSpec"]
-
 #: Where user code runs; "auto" decides by the trial's resources.
 Isolation = Literal["auto", "thread", "process"]
 

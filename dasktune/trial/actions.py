@@ -13,38 +13,6 @@ from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = [
-    "Action",
-    "AdmitOthers",
-    "ChangeRequest",
-    "CheckpointTrial",
-    "ContinueTraining",
-    "DeleteCheckpoint",
-    "EndExperiment",
-    "EndOnWorker",
-    "ExploitTrial",
-    "FailTrial",
-    "FinishTrial",
-    "GiveUp",
-    "GrowTrial",
-    "LeaveWorker",
-    "PauseTrial",
-    "RecallTrial",
-    "ReopenTrial",
-    "ResizeTrial",
-    "RestoreTrial",
-    "ResumeTrial",
-    "SaveTrial",
-    "SetShare",
-    "StartTrial",
-    "StatusChange",
-    "StopTrial",
-    "SuspendTrial",
-    "TrialAction",
-    "UnpauseTrial",
-    "YieldTrial",
-]
-
 # The base class of an action determines the port that carries it out: an executor knows
 # `LeaveWorker` and `EndOnWorker`, not their subclasses, and no port is called for a `StatusChange`.
 # The names and fields of the subclasses are part of the journal's format.

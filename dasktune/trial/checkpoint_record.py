@@ -10,9 +10,6 @@ from typing import Any, Final
 from dasktune.errors import StorageError
 from dasktune.trial.names import checkpoint_place
 
-__all__ = ["CheckpointKind", "CheckpointRecord"]
-
-
 #: Longest time of a write that is believed, in seconds.
 _MOST_SECONDS: Final = 1e9
 

@@ -15,47 +15,6 @@ from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = [
-    "Answered",
-    "CapacityChanged",
-    "CheckpointCommitted",
-    "CheckpointLost",
-    "CheckpointStored",
-    "ClusterChanged",
-    "ExecutorEvent",
-    "ExperimentEvent",
-    "HoldRequested",
-    "InterruptRequested",
-    "OtherEvent",
-    "ReleaseRequested",
-    "ResourcesGranted",
-    "RestoreFailed",
-    "ResultReported",
-    "RoomForRanks",
-    "SessionBegan",
-    "ShareExceeded",
-    "ShareRequested",
-    "StartFailed",
-    "StopRequested",
-    "Suggested",
-    "SuggestionAsked",
-    "TimePassed",
-    "TrialAddRequested",
-    "TrialCheckpointRequested",
-    "TrialEnded",
-    "TrialEvent",
-    "TrialFailed",
-    "TrialLost",
-    "TrialPauseRequested",
-    "TrialPaused",
-    "TrialReopenRequested",
-    "TrialReturned",
-    "TrialStarted",
-    "TrialStopRequested",
-    "TrialStopped",
-    "TrialUnpauseRequested",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialEvent:

@@ -28,8 +28,6 @@ from dasktune.trial.status import PUBLIC
 from dasktune.trial.trial import Trial
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = ["decode_actions", "decode_event", "event_type", "journal_record"]
-
 Record = Mapping[str, Any]
 
 

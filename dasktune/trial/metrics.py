@@ -12,8 +12,6 @@ from typing import Any, Literal
 
 from dasktune.errors import check
 
-__all__ = ["Metric", "Mode", "Modes", "check_goals", "flatten", "lookup", "number", "score"]
-
 #: Whether smaller or larger values of a metric are better.
 Mode = Literal["min", "max"]
 

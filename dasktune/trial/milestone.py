@@ -9,8 +9,6 @@ from typing import Any
 
 from dasktune.trial.metrics import lookup, number
 
-__all__ = ["EVERY_RESULT", "Milestone", "reached"]
-
 
 @dataclass(frozen=True, slots=True)
 class Milestone:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final, TypeGuard
 
-__all__ = ["checkpoint_place", "is_one_name"]
-
 #: Bytes that a file's name may have on the usual disks.
 _LONGEST: Final = 255
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["NestedMetrics", "with_nested_names"]
-
 
 class NestedMetrics(dict[str, Any]):
     """Metrics with flat names, which also returns nested ones by the first part of their names.

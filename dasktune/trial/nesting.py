@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from dasktune.errors import ConfigError
 
-__all__ = ["check_nesting"]
-
 #: Maximum number of containers inside each other. Functions that walk through spaces and metrics
 #: are recursive, and Python allows about 1,000 nested calls.
 _MAX_DEPTH: Final = 100

@@ -11,17 +11,6 @@ from typing import Any, Final
 from dasktune.errors import ConfigError, check
 from dasktune.trial.metrics import number
 
-__all__ = [
-    "STRATEGIES",
-    "ElasticPlacement",
-    "HostPlacement",
-    "PlacementGroupFactory",
-    "Resources",
-    "as_placement_group",
-    "least_request",
-    "with_bundles",
-]
-
 #: How the bundles of one trial may be laid out over the workers.
 STRATEGIES: Final = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 

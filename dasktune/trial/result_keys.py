@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["DONE", "SHOULD_CHECKPOINT", "TIME_TOTAL_S", "TRAINING_ITERATION"]
-
 #: True in a trial's last result.
 DONE: Final = "done"
 

@@ -9,8 +9,6 @@ from dasktune.errors import check
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.metrics import Mode, score
 
-__all__ = ["Retention"]
-
 
 @dataclass(frozen=True, slots=True)
 class Retention:

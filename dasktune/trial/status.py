@@ -22,8 +22,6 @@ from enum import Enum
 
 from dasktune.trial import actions, events
 
-__all__ = ["FINAL", "PUBLIC", "TRANSITIONS", "PublicStatus", "TrialStatus"]
-
 
 class PublicStatus(str, Enum):
     """The five statuses that users see."""

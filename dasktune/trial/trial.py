@@ -12,8 +12,6 @@ from dasktune.trial.rows.trial_history import History
 from dasktune.trial.status import PublicStatus, TrialStatus
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = ["NO_STATUS_LOG", "STATUS_LOG_LENGTH", "Trial", "new_status_log"]
-
 #: Losses of workers, each shared with other trials, after which a trial has to run alone.
 _MOST_SHARED_LOSSES = 2
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from dasktune.storage.checkpoints.checkpoint import Checkpoint
 
-__all__ = ["ExperimentAnalysis"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -43,18 +43,6 @@ from dasktune.storage.journal.segments import segments
 from dasktune.storage.leader.leader_lock import LeaderLock, OtherDriverLeadsError, current_leader
 from dasktune.tuner.restore import hold_leader_lock
 
-__all__ = [
-    "can_resume",
-    "check_queued_owner",
-    "free_names",
-    "has_experiment",
-    "queued_owner",
-    "remove_experiment",
-    "reserve_for_entry",
-    "reserved_directory",
-    "set_queued_owner",
-]
-
 logger = logging.getLogger(__name__)
 
 #: The file in an experiment's directory that has the ID of its entry in a queue.

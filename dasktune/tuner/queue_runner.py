@@ -24,8 +24,6 @@ from dasktune.storage.queue.experiment_queue import ExperimentQueue
 from dasktune.storage.queue.queue_state import QueueState, QueueStatus, start_order
 from dasktune.tuner.queued_driver import GIVEN_BACK, DriverOrder
 
-__all__ = ["QueueRunner"]
-
 logger = logging.getLogger(__name__)
 
 #: Times of its lease's ttl after which a driver without a lock is frozen. A new driver may need

@@ -24,8 +24,6 @@ from dasktune.storage.queue.queue_state import OVER, QueueState
 from dasktune.tuner.analysis import ExperimentAnalysis
 from dasktune.tuner.result_grid import ResultGrid
 
-__all__ = ["QueuedExperiment", "enqueue", "options_for", "prune_queue"]
-
 logger = logging.getLogger(__name__)
 
 #: Seconds between two looks at the queue.

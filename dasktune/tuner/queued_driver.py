@@ -67,8 +67,6 @@ from dasktune.tuner.restore import check_trainable, restore_experiment
 from dasktune.tuner.submitted_driver import wait_for_runner
 from dasktune.tuner.tuner import Tuner
 
-__all__ = ["GIVEN_BACK", "DriverOrder", "count_results", "drive"]
-
 logger = logging.getLogger(__name__)
 
 #: The exit status of a driver that leaves its experiment in the queue.

@@ -9,8 +9,6 @@ from dasktune.errors import TrialError
 from dasktune.experiment import ExperimentMachine
 from dasktune.trial.trial import Trial
 
-__all__ = ["raise_first_error", "reraise_trial_error"]
-
 
 def raise_first_error(experiment: ExperimentMachine) -> None:
     """Raise the exception of the first failed trial if it is to be raised.

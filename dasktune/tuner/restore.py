@@ -66,15 +66,6 @@ from dasktune.trial.trial import Trial
 from dasktune.tuner.saved_setup import SavedSetup, setup_of
 from dasktune.tuner.suspicious_settings import with_score_order
 
-__all__ = [
-    "RestoredExperiment",
-    "check_trainable",
-    "hold_leader_lock",
-    "restore_experiment",
-    "seeded",
-    "initial_checkpoint_of",
-]
-
 logger = logging.getLogger(__name__)
 
 

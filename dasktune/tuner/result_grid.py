@@ -13,7 +13,6 @@ import numpy as np
 from dasktune.errors import ConfigError, TrialError, TuneError, check, without_passwords
 from dasktune.results.ranking import Scope, best_row
 from dasktune.results.result import (
-    AUTO_FILLED,
     Result,
     checked_mode,
     is_auto_filled,
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from dasktune.storage.checkpoints.checkpoint import Checkpoint
     from dasktune.storage.fs.storage import Storage
     from dasktune.tuner.analysis import ExperimentAnalysis
-
-__all__ = ["AUTO_FILLED", "NoResultError", "Result", "ResultGrid", "Scope"]
 
 
 class NoResultError(TuneError, RuntimeError):

@@ -16,8 +16,6 @@ from dasktune.schedulers import TrialScheduler
 from dasktune.search import ConcurrencyLimiter
 from dasktune.storage.experiment.tuner_json import TunerFile, entries_of
 
-__all__ = ["SavedSetup", "setup_of"]
-
 logger = logging.getLogger(__name__)
 
 #: Fields that are not stored, because the experiment's directory may be moved.

@@ -22,8 +22,6 @@ from dasktune.trial.metrics import Metric, Mode, Modes
 from dasktune.tuner.analysis import ExperimentAnalysis
 from dasktune.tuner.result_grid import ResultGrid
 
-__all__ = ["whatif"]
-
 #: Seconds between two changes of the progress line.
 _REDRAW_SECONDS: Final = 0.2
 

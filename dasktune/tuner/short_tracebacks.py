@@ -12,8 +12,6 @@ from typing import ParamSpec, TypeVar
 
 from dasktune.errors import ClusterError, ConfigError, StorageError, TrialError
 
-__all__ = ["short_tracebacks"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -34,8 +34,6 @@ from dasktune.control.issuer import this_user
 if TYPE_CHECKING:
     from dasktune.runner import TrialRunner
 
-__all__ = ["EndSignals", "keep_interrupts", "obey_signals"]
-
 logger = logging.getLogger(__name__)
 
 #: Signals besides SIGINT that ask a process to end. Batch systems send SIGUSR1 some time before

@@ -30,8 +30,6 @@ from dasktune.tuner.submitted_driver import ISSUED_BY, SubmittedOrigin, run_driv
 if TYPE_CHECKING:
     from dasktune.cluster.submitted.driver_task import DriverTask
 
-__all__ = ["DetachedExperiment", "attach", "submit"]
-
 #: A task of the cluster has no terminal to show progress on.
 _SILENT: Final[dict[str, Any]] = {"verbose": 0, "progress_reporter": None}
 

@@ -40,8 +40,6 @@ from dasktune.tuner.result_grid import ResultGrid
 if TYPE_CHECKING:
     from dasktune.tuner.tuner import Tuner
 
-__all__ = ["ISSUED_BY", "SubmittedOrigin", "restored_session", "run_driver", "wait_for_runner"]
-
 logger = logging.getLogger(__name__)
 
 #: The name of a call of which the first two arguments are who issues a command, and its name.

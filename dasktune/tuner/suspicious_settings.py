@@ -11,8 +11,6 @@ from dasktune.config import RunConfig, TuneConfig
 from dasktune.space.tree import Variable
 from dasktune.trial.metrics import flatten
 
-__all__ = ["warn_of_constants", "with_score_order"]
-
 logger = logging.getLogger(__name__)
 
 #: Longer lists are not shown in a message.

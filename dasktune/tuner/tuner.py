@@ -78,8 +78,6 @@ from dasktune.tuner.signals import EndSignals, keep_interrupts, obey_signals
 from dasktune.tuner.submitted import DetachedExperiment, submit
 from dasktune.tuner.suspicious_settings import warn_of_constants, with_score_order
 
-__all__ = ["Tuner"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -30,7 +30,7 @@ from dasktune.cluster.membership import worker_monitor
 from dasktune.cluster.membership.worker_list import list_workers, read_cluster
 from dasktune.placement import WorkerCapacity
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal.journal_writer import read_journal
+from dasktune.storage.journal.journal_reader import read_journal
 
 T = TypeVar("T")
 

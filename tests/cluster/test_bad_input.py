@@ -24,7 +24,7 @@ from dasktune.errors import ClusterError, PreflightError, ReportError, TrialErro
 from dasktune.schedulers import ASHAScheduler
 from dasktune.stopper import MaximumIterationStopper
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal.journal_writer import read_journal
+from dasktune.storage.journal.journal_reader import read_journal
 from dasktune.trial.status import PublicStatus
 
 pytestmark = pytest.mark.cluster

@@ -19,7 +19,7 @@ import pytest
 from dasktune.control.issuer import this_user
 from dasktune.errors import StorageError
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal.journal_writer import read_journal
+from dasktune.storage.journal.journal_reader import read_journal
 from dasktune.tuner.tuner import Tuner
 
 pytestmark = [

@@ -18,7 +18,7 @@ from s3_kit import S3Server
 import dasktune as tune
 from dasktune.errors import StorageError
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal.journal_writer import read_journal
+from dasktune.storage.journal.journal_reader import read_journal
 from dasktune.tuner.tuner import Tuner
 
 pytestmark = pytest.mark.cluster

@@ -25,7 +25,7 @@ from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.filesystem import run_each
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal.journal_writer import read_journal
+from dasktune.storage.journal.journal_reader import read_journal
 
 pytestmark = pytest.mark.cluster
 

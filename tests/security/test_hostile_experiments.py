@@ -24,14 +24,10 @@ from dasktune.storage.checkpoints.manifest import Manifest
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.columnar import count_rows, read_rows
-from dasktune.storage.journal.journal_writer import (
-    JournalReader,
-    JournalWriter,
-    next_epoch,
-    read_journal,
-)
+from dasktune.storage.journal.journal_reader import JournalReader, read_journal
+from dasktune.storage.journal.journal_writer import JournalWriter
 from dasktune.storage.journal.json_lines import decode, encode
-from dasktune.storage.journal.segments import Header, segment_name
+from dasktune.storage.journal.segments import Header, next_epoch, segment_name
 from dasktune.storage.journal.strict_json import parse
 from dasktune.trial.checkpoint_record import CheckpointRecord
 

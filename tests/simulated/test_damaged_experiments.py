@@ -18,8 +18,7 @@ from dasktune.results.journal_trials import load_trials
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.columnar import split_number
-from dasktune.storage.journal.journal_reader import JournalReader
-from dasktune.storage.journal.journal_writer import read_journal
+from dasktune.storage.journal.journal_reader import JournalReader, read_journal
 from dasktune.storage.journal.segments import segment_name
 from dasktune.storage.journal.snapshots import Snapshots
 from dasktune.storage.leader.leader_lock import LeaderLock

@@ -33,7 +33,7 @@ from dasktune.schedulers.decision import (
 )
 from dasktune.stopper import Stopper
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal.journal_writer import read_journal
+from dasktune.storage.journal.journal_reader import read_journal
 from dasktune.storage.journal.json_lines import decode, encode
 from dasktune.testing import ManualClock, SimulatedTrialExecutor
 from dasktune.trial.milestone import EVERY_RESULT, Milestone

@@ -20,7 +20,7 @@ from dasktune.search import ConcurrencyLimiter, OptunaSearch
 from dasktune.space import choice, loguniform, uniform
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal.journal_writer import read_journal
+from dasktune.storage.journal.journal_reader import read_journal
 from dasktune.storage.journal.json_lines import decode, encode
 
 SPACE = {

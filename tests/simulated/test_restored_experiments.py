@@ -27,7 +27,7 @@ from dasktune.space import uniform
 from dasktune.stopper import MaximumIterationStopper
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal.journal_writer import read_journal
+from dasktune.storage.journal.journal_reader import read_journal
 from dasktune.storage.journal.json_lines import encode
 from dasktune.testing import ManualClock, SimulatedTrialExecutor
 from dasktune.trial.resources import PlacementGroupFactory

@@ -9,13 +9,14 @@ import pytest
 
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from dasktune.experiment import ExperimentMachine
+from dasktune.results.result import Result
 from dasktune.schedulers import ASHAScheduler, FIFOScheduler
 from dasktune.schedulers.decision import Continue, Pause
 from dasktune.space import grid_search, loguniform, uniform
 from dasktune.storage.journal.json_lines import decode
 from dasktune.testing import MemoryStore, WorkerDied, simulate
 from dasktune.trial.status import PublicStatus
-from dasktune.tuner.result_grid import Result, ResultGrid
+from dasktune.tuner.result_grid import ResultGrid
 
 EPOCHS = 27
 

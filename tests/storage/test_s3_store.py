@@ -24,7 +24,8 @@ from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.fs import streams
 from dasktune.storage.fs.probe import probe
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal.journal_writer import JournalWriter, read_journal
+from dasktune.storage.journal.journal_reader import read_journal
+from dasktune.storage.journal.journal_writer import JournalWriter
 from dasktune.trial.checkpoint_record import CheckpointRecord
 
 LARGE = bytes(range(256)) * (30 * 1024**2 // 256)

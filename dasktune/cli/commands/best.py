@@ -16,8 +16,6 @@ from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.text.text_table import fields_text
 from dasktune.trial.metrics import Mode
 
-__all__ = ["add_arguments", "run"]
-
 _SCOPES: Final = ("last", "all", "avg", "last-5-avg", "last-10-avg")
 
 

@@ -20,8 +20,6 @@ from dasktune.tuner.signals import keep_interrupts
 if TYPE_CHECKING:
     from dasktune.dashboard.server.web import WebServer
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""

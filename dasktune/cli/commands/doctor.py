@@ -15,8 +15,6 @@ from dasktune.errors import check
 from dasktune.storage.fs.storage import Storage
 from dasktune.text.formatting import one_line
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""

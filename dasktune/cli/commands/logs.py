@@ -14,8 +14,6 @@ from dasktune.errors import ConfigError, check
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.ranks import log_files_of_rank
 
-__all__ = ["add_arguments", "run"]
-
 _STREAMS: Final = ("stdout", "stderr")
 
 

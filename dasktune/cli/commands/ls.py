@@ -18,8 +18,6 @@ from dasktune.storage.fs.storage import Storage
 from dasktune.text.formatting import format_counts, format_duration, format_value, one_line
 from dasktune.text.text_table import table_text
 
-__all__ = ["add_arguments", "run"]
-
 #: Seconds for which a lost scheduler is waited for.
 _TIMEOUT: Final = 10.0
 

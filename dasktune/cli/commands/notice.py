@@ -8,8 +8,6 @@ from dasktune.cli.arguments import add_address
 from dasktune.cli.output import write
 from dasktune.errors import check
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""

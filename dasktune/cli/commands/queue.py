@@ -18,8 +18,6 @@ from dasktune.storage.queue.queue_state import OVER, QueueState, QueueStatus, st
 from dasktune.text.formatting import format_duration, one_line
 from dasktune.text.text_table import table_text
 
-__all__ = ["add_arguments", "run"]
-
 _EPILOG: Final = """\
 Actions: 'ls' lists the experiments in the order in which they were submitted,
 'run' starts their drivers until Ctrl-C, 'cancel' takes ENTRY out of the queue,

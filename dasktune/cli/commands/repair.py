@@ -9,8 +9,6 @@ from dasktune.cli.output import write
 from dasktune.results.journal_repair import JournalDiagnosis, diagnose_journal, repair_journal
 from dasktune.text.formatting import one_line
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""

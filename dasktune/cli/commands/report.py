@@ -16,8 +16,6 @@ from dasktune.text.formatting import one_line
 if TYPE_CHECKING:
     from dasktune.forecast.what_if import WhatIf
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""

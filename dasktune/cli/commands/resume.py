@@ -19,8 +19,6 @@ from dasktune.config.resume_config import ResumeConfig, ResumeType
 from dasktune.text.formatting import one_line
 from dasktune.tuner.tuner import Tuner
 
-__all__ = ["add_arguments", "run"]
-
 _EPILOG: Final = """\
 For each trial, "resume" continues it from its last checkpoint, "restart" starts
 it from the beginning, and "skip" leaves it as it is.

@@ -15,8 +15,6 @@ from dasktune.search.create import SEARCHERS, create_searcher
 from dasktune.trainable.api.binding import with_resources
 from dasktune.tuner.tuner import Tuner
 
-__all__ = ["add_arguments", "run"]
-
 _EPILOG: Final = """\
 In a space, a list that begins with the name of a domain is that domain, and any
 other value is a constant:

@@ -9,8 +9,6 @@ from typing import Final
 from dasktune.cli.send_command import DriverCommand, add_driver_arguments, send_command
 from dasktune.config.validation import check_share
 
-__all__ = ["add_arguments", "run"]
-
 _REMEDY: Final = (
     "Name a submitted experiment together with --address. Other drivers need RunConfig(server_port=True) "
     "to accept commands; Tuner.restore() accepts a RunConfig with another share."

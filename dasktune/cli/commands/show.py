@@ -24,8 +24,6 @@ from dasktune.text.formatting import (
 )
 from dasktune.text.text_table import fields_text, table_text
 
-__all__ = ["add_arguments", "run"]
-
 #: Largest number of failures that are shown.
 _MOST_ERRORS: Final = 5
 

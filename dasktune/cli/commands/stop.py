@@ -7,8 +7,6 @@ from typing import Final
 
 from dasktune.cli.send_command import DriverCommand, add_driver_arguments, send_command
 
-__all__ = ["add_arguments", "run"]
-
 _REMEDY: Final = (
     "Press Ctrl-C where it runs, or run `kill -INT {pid}` on that machine; `dasktune resume` resumes "
     "the unfinished trials. Stop a submitted experiment by its name and --address, and one with "

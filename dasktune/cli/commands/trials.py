@@ -16,8 +16,6 @@ from dasktune.errors import check
 from dasktune.results.trial_filter import parse_filter
 from dasktune.text.text_table import table_text
 
-__all__ = ["add_arguments", "run"]
-
 _EPILOG: Final = """\
 A filter EXPRESSION compares columns (fields of a trial, metrics of its last
 result, parameters) with numbers and texts by < <= > >= == != ~ (contains) and

@@ -17,8 +17,6 @@ from dasktune.cli.output import terminal_width, write, write_csv, write_json
 from dasktune.forecast.contenders import Contender
 from dasktune.tuner.scheduler_forecast import whatif
 
-__all__ = ["add_arguments", "run"]
-
 _EPILOG: Final = """\
 The full learning curves of the experiment are replayed in random orders through
 the schedulers themselves, in virtual time. Nothing is trained. At least 20

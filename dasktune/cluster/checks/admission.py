@@ -26,8 +26,6 @@ from dasktune.errors import ConfigError, PreflightError
 from dasktune.placement import NOT_ALLOWED, WorkerCapacity
 from dasktune.trainable.checkpoints.relay import LARGEST
 
-__all__ = ["Admission", "only_allowed"]
-
 logger = logging.getLogger(__name__)
 
 #: Statuses that replace a worker's "running". No trial is placed on a worker with one of them.

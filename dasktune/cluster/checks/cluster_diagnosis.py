@@ -35,8 +35,6 @@ from dasktune.storage.fs.probe import writes_nothing
 from dasktune.storage.fs.storage import Storage
 from dasktune.version import __version__
 
-__all__ = ["Diagnosis", "examine"]
-
 #: Packages whose versions must match, as their objects are pickled between driver and workers.
 _PACKAGES: Final = ("dask", "distributed", "cloudpickle", "numpy")
 

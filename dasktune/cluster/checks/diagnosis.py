@@ -13,20 +13,6 @@ from typing import Any, Final, Literal
 from dasktune.placement import WorkerCapacity
 from dasktune.storage.fs.storage import Storage
 
-__all__ = [
-    "SCHEDULER",
-    "Diagnosis",
-    "diagnose_clocks",
-    "diagnose_connection",
-    "diagnose_package",
-    "diagnose_packages",
-    "diagnose_python",
-    "diagnose_resources",
-    "diagnose_shared_storage",
-    "diagnose_workers",
-    "name_some",
-]
-
 #: Difference of clocks in seconds from which on times in results are confusing.
 _DRIFT: Final = 2.0
 

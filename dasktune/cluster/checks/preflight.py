@@ -42,17 +42,6 @@ from dasktune.storage.fs.storage import Storage
 from dasktune.trial.resources import WELL_KNOWN, PlacementGroupFactory, least_request
 from dasktune.version import __version__
 
-__all__ = [
-    "CheckResult",
-    "Checks",
-    "PreflightReport",
-    "check_request",
-    "check_storage",
-    "check_worker",
-    "one_per_host",
-    "preflight",
-]
-
 logger = logging.getLogger(__name__)
 
 #: Seconds within which all workers must answer a ping after the first answer. A worker that takes

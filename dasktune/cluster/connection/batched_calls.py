@@ -15,8 +15,6 @@ from typing import Any, Final
 from dasktune.cluster.connection.by_value import pickled_once
 from dasktune.cluster.connection.futures import consume_exception
 
-__all__ = ["BatchedCalls"]
-
 #: Most seconds for which a call waits for the last call of the same function. The first is made at
 #: once, and those that come until it has been answered are combined.
 _INTERVAL: Final = 0.03

@@ -17,8 +17,6 @@ import dask
 from dasktune.cluster.connection.by_value import of_pickled
 from dasktune.cluster.connection.futures import consume_exception
 
-__all__ = ["BatchedTasks"]
-
 #: Most tasks of one message. The scheduler does nothing else while it reads one.
 _MOST: Final = 256
 

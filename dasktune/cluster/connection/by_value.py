@@ -14,8 +14,6 @@ from typing import Any
 
 import cloudpickle
 
-__all__ = ["by_value", "dumps_class_once", "of_pickled", "pickled_once"]
-
 
 def by_value(function: Callable[..., Any], *last: Any) -> Callable[..., Any]:
     """Wrap a task's function so that only the worker that runs the task unpickles it.

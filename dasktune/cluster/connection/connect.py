@@ -37,8 +37,6 @@ from dasktune.cluster.connection.open_client import open_client
 from dasktune.cluster.connection.worker_security import security_of_worker
 from dasktune.errors import ClusterError, ConfigError, PreflightError, check
 
-__all__ = ["PROBE_S", "Connection", "check_address", "connect"]
-
 logger = logging.getLogger(__name__)
 
 #: Seconds to wait for the scheduler's first answer. A scheduler that runs answers at once; the long

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-__all__ = ["DaemonThreads", "run_in_daemon_thread"]
-
 
 class DaemonThreads:
     """Runs blocking work in threads that are used again.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-__all__ = ["cancel", "consume_exception", "ended", "result_of"]
-
 
 async def result_of(future: Any) -> Any:
     """Await a Dask future. asyncio needs a coroutine, and a Dask future is only an awaitable."""

@@ -8,8 +8,6 @@ from typing import Any, Final
 import dask
 from distributed import LocalCluster
 
-__all__ = ["StartedLocalCluster"]
-
 #: Longer than any experiment takes.
 _NEVER: Final = "1000 days"
 

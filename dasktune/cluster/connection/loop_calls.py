@@ -6,8 +6,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["LoopCallQueue"]
-
 
 class LoopCallQueue:
     """Calls functions on an event loop, in the order in which they were added.

@@ -20,8 +20,6 @@ import dask
 
 from dasktune.errors import ClusterError
 
-__all__ = ["check_main", "unguarded_statement"]
-
 #: Names in scripts that distinguish processes, or that handle an error of a worker process.
 _PROCESS_AWARE_NAMES: Final = frozenset(
     {"__name__", "multiprocessing", "parent_process", "current_process", "suppress"}

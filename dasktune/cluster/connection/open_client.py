@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from distributed import Client
 
-__all__ = ["connection_limit", "open_client"]
-
 logger = logging.getLogger(__name__)
 
 #: Dask's own limit of connections, and the largest one here.

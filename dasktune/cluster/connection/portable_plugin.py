@@ -9,8 +9,6 @@ from distributed import WorkerPlugin
 
 from dasktune.cluster.connection.by_value import dumps_class_once
 
-__all__ = ["PortablePlugin"]
-
 #: Returns the plugin on a worker, and one that does nothing if the worker has another Python. It is
 #: source text, since compiled code is what another Python cannot run.
 _UNPICKLE: Final = (

@@ -10,8 +10,6 @@ from distributed.utils import wait_for
 from dasktune.cluster.connection.batched_calls import BatchedCalls
 from dasktune.placement import WorkerCapacity
 
-__all__ = ["run_on_worker"]
-
 
 async def run_on_worker(
     client: Any, worker: WorkerCapacity, timeout_s: float, function: Any, *args: Any

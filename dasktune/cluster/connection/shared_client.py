@@ -15,8 +15,6 @@ from distributed import Client
 from dasktune.cluster.connection.open_client import open_client
 from dasktune.cluster.connection.worker_security import security_of_worker
 
-__all__ = ["ClusterAccess", "SharedClient"]
-
 #: Seconds to wait for the scheduler's first answer, and for the connection to close.
 _TIMEOUT: Final = 30.0
 _CLOSE: Final = 5.0

@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from distributed import Client, SpecCluster, default_client, get_worker, rejoin, secede
 
-__all__ = ["has_cluster", "on_event_loop", "seceded"]
-
 #: For each thread, whether it has seceded. A thread must not secede twice.
 _thread: Final = threading.local()
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-__all__ = ["security_of_worker"]
-
 
 def security_of_worker(worker: Any) -> Any:
     """Return the worker's security, complete for a client on the worker.

@@ -26,8 +26,6 @@ from dasktune.cluster.connection.futures import cancel, consume_exception, resul
 from dasktune.cluster.protocol.payload import Payload
 from dasktune.trainable.data.shared_objects import Frames, SharedObject
 
-__all__ = ["BroadcastFailed", "ObjectBroadcast", "as_data", "register_objects"]
-
 logger = logging.getLogger(__name__)
 
 #: Number of attempts to transfer the objects to a worker. Each retry uses a new copy.

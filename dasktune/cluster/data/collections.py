@@ -15,16 +15,6 @@ from distributed import Future
 from dasktune.cluster.connection.connect import connect
 from dasktune.cluster.connection.task_context import has_cluster, seceded
 
-__all__ = [
-    "as_delayed",
-    "call_with_computed",
-    "compute",
-    "is_collection",
-    "is_delayed",
-    "map_blocks",
-    "resolve",
-]
-
 
 def compute(client: Any, value: Any) -> Any:
     """Return a value with every Dask collection in it computed, all at once.

@@ -22,8 +22,6 @@ from dasktune.cluster.data.partitions import length, to_partitions
 from dasktune.cluster.protocol.pickling import dumps_user_code
 from dasktune.trainable.data.shared_objects import frames_of
 
-__all__ = ["PersistedCollection", "persisted_collection"]
-
 
 class PersistedCollection:
     """A collection whose partitions stay on the workers while this object exists.

@@ -13,8 +13,6 @@ from dasktune.storage.fs.storage import Storage
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.names import checkpoint_place
 
-__all__ = ["adopt", "identity", "key_of", "store"]
-
 
 def key_of(plugin: str, path: str) -> str:
     """Return the key of a checkpoint in Dask.

@@ -26,8 +26,6 @@ from dasktune.storage.fs.storage import Storage
 from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import CheckpointLost, CheckpointStored
 
-__all__ = ["CheckpointGone", "DaskWaits", "MemoryCheckpoints"]
-
 logger = logging.getLogger(__name__)
 
 #: The slowest acceptable transfer in bytes per second.

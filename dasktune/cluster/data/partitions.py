@@ -17,16 +17,6 @@ from dasktune.cluster.data.collections import compute, is_collection, is_delayed
 from dasktune.errors import check
 from dasktune.trainable.api.dask_client import get_client
 
-__all__ = [
-    "PersistedPartitions",
-    "fetch_key",
-    "length",
-    "local_partitions",
-    "partition_count",
-    "persisted_partitions",
-    "to_partitions",
-]
-
 #: ``make(X, y, names, *values)`` returns a block of the data set. Its arguments are a partition of
 #: X, the same partition of y (or None), and the names and the same partitions of further values
 #: with one entry per sample, such as weights.

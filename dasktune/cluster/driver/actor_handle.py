@@ -26,8 +26,6 @@ from dasktune.cluster.protocol.wire_messages import (
 from dasktune.cluster.resources.resource_lease import ResourceLease
 from dasktune.cluster.worker.trial_actor import TrialActor
 
-__all__ = ["CALL_DEADLINE", "ActorCallFailed", "ActorHandle"]
-
 #: Seconds that a call may take at first. It is short, because no method of an actor waits for user
 #: code, and a call that was lost on the way is repeated soon.
 CALL_DEADLINE = 5.0

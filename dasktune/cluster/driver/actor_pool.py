@@ -22,8 +22,6 @@ from dasktune.cluster.driver.start_pacer import StartPacer
 from dasktune.cluster.resources.resource_lease import LeaseFailed, LeaseUnsupported, ResourceLease
 from dasktune.placement import Placement
 
-__all__ = ["ActorPool", "PoolLimits", "WorkerSlow"]
-
 logger = logging.getLogger(__name__)
 
 #: Largest number of actors that are made ready on one worker at the same time. A worker creates

@@ -42,8 +42,6 @@ from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.names import checkpoint_place
 
-__all__ = ["CheckpointRelay"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -62,8 +62,6 @@ from dasktune.trial.events import (
     TrialLost,
 )
 
-__all__ = ["DispatcherSettings", "TrialDispatcher"]
-
 logger = logging.getLogger(__name__)
 
 #: Seconds to wait for the workers to add or remove the plugin. The wait ends earlier if a worker

@@ -66,8 +66,6 @@ from dasktune.trial.events import (
 )
 from dasktune.trial.resources import ElasticPlacement, PlacementGroupFactory
 
-__all__ = ["DaskTrialExecutor", "NoTrialStartsError"]
-
 logger = logging.getLogger(__name__)
 
 #: Seconds for which no trial is placed on a worker after a failure that is not charged. The worker

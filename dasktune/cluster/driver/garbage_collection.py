@@ -10,8 +10,6 @@ from typing import Final
 
 from distributed import Worker
 
-__all__ = ["rarer_collections"]
-
 #: The thresholds of Dask's scheduler and workers: three times those of Python before 3.13.
 _THRESHOLDS: Final = (2_100, 30, 30)
 

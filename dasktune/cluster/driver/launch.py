@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from dasktune.cluster.driver.dispatcher import DispatcherSettings
     from dasktune.cluster.driver.executor import DaskTrialExecutor
 
-__all__ = ["Launch", "launched"]
-
 #: Seconds after which the workers are read again before the request is compared with them.
 _SOON: Final = 1.0
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["STEADY_S", "PrefetchPolicy"]
-
 #: Largest number of seconds of work to queue on an actor. It is enough for the next trial to arrive
 #: before the actor is idle, and so little that another actor could hardly start that trial sooner.
 _WORK_AHEAD: Final = 0.05

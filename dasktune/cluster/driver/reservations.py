@@ -19,8 +19,6 @@ from dasktune.cluster.driver.trial_run import Reservation, TrialRun
 from dasktune.placement import Ledger, WorkerCapacity
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["Reservations"]
-
 T = TypeVar("T")
 
 

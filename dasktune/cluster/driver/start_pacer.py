@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-__all__ = ["StartAttempt", "StartPacer"]
-
 logger = logging.getLogger(__name__)
 
 #: Largest factor of a worker's deadlines. More time does not help a worker that misses them even

@@ -30,8 +30,6 @@ from typing import Final
 from dasktune.placement import Ledger, WorkerCapacity
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["TaskQueues"]
-
 #: Seconds for which an experiment waits for a worker before a trial overtakes tasks there.
 _PAUSE: Final = 2.0
 

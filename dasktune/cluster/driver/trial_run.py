@@ -18,15 +18,6 @@ from dasktune.trial.checkpoint_record import CheckpointKind
 from dasktune.trial.metrics import flatten
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = [
-    "TERMINAL",
-    "Reservation",
-    "TrialRun",
-    "event_from_message",
-    "is_about_memory",
-    "streamed_result",
-]
-
 #: A trial's last message is one of these.
 TERMINAL = (
     trial_messages.Ended,

@@ -21,8 +21,6 @@ from dasktune.cluster.sharing.share_reporter import WaitingTrials
 from dasktune.placement import Ledger
 from dasktune.trial.resources import ElasticPlacement, PlacementGroupFactory
 
-__all__ = ["WantedRoom"]
-
 
 class WantedRoom:
     """The requests of trials that wait, and of trials that run and would start again with more.

@@ -55,8 +55,6 @@ from dasktune.trial.events import (
 )
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = ["LinkCallbacks", "WorkerLink", "WorkerLost"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

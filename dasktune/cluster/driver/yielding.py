@@ -16,8 +16,6 @@ from typing import Final
 
 from dasktune.cluster.driver.trial_run import TrialRun
 
-__all__ = ["YieldChooser"]
-
 #: Least seconds between two trials that yield on the same worker.
 _PAUSE: Final = 2.0
 

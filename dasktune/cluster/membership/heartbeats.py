@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import inf
 
-__all__ = ["HeartbeatAges"]
-
 
 class HeartbeatAges:
     """Counts each worker's silence from one reading to the next.

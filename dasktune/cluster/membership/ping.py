@@ -10,8 +10,6 @@ from typing import Any, Final, TypeVar
 
 from dasktune.cluster.connection.by_value import pickled_once
 
-__all__ = ["Pinger", "ping_workers", "wait_unless_hung"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

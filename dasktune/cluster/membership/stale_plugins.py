@@ -16,8 +16,6 @@ from distributed import Client
 from dasktune.cluster.connection.by_value import pickled_once
 from dasktune.cluster.membership.ping import wait_unless_hung
 
-__all__ = ["plugin_name", "remove_stale_plugins"]
-
 logger = logging.getLogger(__name__)
 
 #: Seconds that the workers may take to drop a plugin.

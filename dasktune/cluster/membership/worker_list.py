@@ -14,8 +14,6 @@ from dasktune.cluster.resources.declare import GPUS
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME
 from dasktune.placement import WorkerCapacity
 
-__all__ = ["KnownWorkers", "list_workers", "read_cluster"]
-
 #: Given each worker's last heartbeat and its age in seconds, by address, returns the ages to use.
 CountAges: TypeAlias = Callable[[Mapping[str, tuple[float, float]]], Mapping[str, float]]
 

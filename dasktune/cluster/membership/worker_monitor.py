@@ -22,8 +22,6 @@ from dasktune.cluster.sharing.share_reporter import ShareReporter
 from dasktune.errors import ClusterLost
 from dasktune.placement import WorkerCapacity
 
-__all__ = ["WorkerMonitor"]
-
 logger = logging.getLogger(__name__)
 
 #: Seconds between two readings of the workers. On a large cluster there are more, so that regular

@@ -26,8 +26,6 @@ from distributed import WorkerPlugin
 from dasktune.cluster.worker.worker_notices import give_notice
 from dasktune.errors import check
 
-__all__ = ["PreemptionNotices"]
-
 logger = logging.getLogger(__name__)
 
 #: The addresses of the metadata services.

@@ -16,8 +16,6 @@ from dasktune.cluster.membership.worker_list import list_workers
 from dasktune.cluster.worker.worker_notices import give_notice
 from dasktune.errors import ClusterError, check
 
-__all__ = ["send_notice"]
-
 logger = logging.getLogger(__name__)
 
 #: Most workers that are called at the same time.

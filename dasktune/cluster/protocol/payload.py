@@ -14,8 +14,6 @@ from dasktune.registry import registered_envs
 from dasktune.trainable.api.binding import bound_parameters
 from dasktune.trainable.data.shared_objects import Frames, RemoteObject, frames_of, pickled_size
 
-__all__ = ["Payload", "pack_envs", "pack_trainable"]
-
 logger = logging.getLogger(__name__)
 
 #: Largest pickled size, in bytes, of an object that is pickled with the trainable.

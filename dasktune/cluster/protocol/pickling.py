@@ -27,8 +27,6 @@ from distributed import Client
 from dasktune.errors import ConfigError, check
 from dasktune.trainable.data.shared_objects import dumps_without
 
-__all__ = ["dumps_user_code", "local_modules", "missing_module", "modules_by_value"]
-
 #: Modules that are never registered to be pickled by value: cloudpickle always pickles `__main__`
 #: by value, and the workers have the others.
 _KNOWN_EVERYWHERE: Final = frozenset({"__main__", "dasktune", "dask", "distributed", "cloudpickle"})

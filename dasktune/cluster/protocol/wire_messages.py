@@ -23,26 +23,6 @@ from dasktune.trainable.reporting.encoding import Packed
 from dasktune.trainable.reporting.trial_messages import Answer
 from dasktune.trainable.spec import TrialSpec
 
-__all__ = [
-    "ACTOR_CALL",
-    "Assignment",
-    "LeaseGranted",
-    "Notification",
-    "Refused",
-    "Reply",
-    "ReportsReady",
-    "Request",
-    "ShareChanged",
-    "TransferCall",
-    "TrialReport",
-    "TrialUpdate",
-    "WorkerNoticed",
-    "decode_notification",
-    "dumps",
-    "open_reply",
-    "pickled_call",
-]
-
 _Self = TypeVar("_Self")
 
 #: The operation of a worker that calls a method of an actor; see :func:`pickled_call`. It answers

@@ -34,15 +34,6 @@ from distributed.deploy import SpecCluster
 from dasktune.placement import Ledger, WorkerCapacity, host_of
 from dasktune.trial.resources import ElasticPlacement, HostPlacement, PlacementGroupFactory
 
-__all__ = [
-    "AdaptiveDemand",
-    "DemandSignal",
-    "Growth",
-    "demand_signal",
-    "signal_for",
-    "workers_for_bundles",
-]
-
 logger = logging.getLogger(__name__)
 
 #: Prefix of the tasks' keys. Dask keeps one estimated duration for all tasks with the same prefix.

@@ -28,8 +28,6 @@ from dasktune.cluster.connection.batched_calls import BatchedCalls
 from dasktune.placement import WorkerCapacity, devices
 from dasktune.placement.devices import assign_devices, parse_visible_devices
 
-__all__ = ["GPUS", "declare_resources", "list_gpus", "parse_listing", "visible_devices"]
-
 #: The key of a worker's visible and assigned GPUs in the scheduler's record of the worker.
 GPUS: Final = "dasktune-gpus"
 

@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from dasktune.cluster.resources.adaptive_demand import Growth
 
-__all__ = ["DroppedWorkers"]
-
 logger = logging.getLogger(__name__)
 
 #: Seconds for which workers must be missing. A cluster that is being scaled lacks the new ones

@@ -13,8 +13,6 @@ from typing import Final
 from dasktune.placement import Claim
 from dasktune.placement.devices import allocate_shares
 
-__all__ = ["allocate_gpus", "allocate_memory", "free_gpus", "free_memory"]
-
 #: The GPUs of each lease, by the worker's address: one process may have several workers.
 _HELD: Final[defaultdict[str, dict[str, list[tuple[float, tuple[int, ...]]]]]] = defaultdict(dict)
 

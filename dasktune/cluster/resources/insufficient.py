@@ -10,8 +10,6 @@ from dasktune.errors import PreflightError
 from dasktune.placement import Ledger
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["InsufficientResources"]
-
 logger = logging.getLogger(__name__)
 
 _NO_WORKERS: Final = (

@@ -39,8 +39,6 @@ from dasktune.cluster.resources.gpu_allocations import (
 )
 from dasktune.placement import Claim
 
-__all__ = ["LeaseFailed", "LeaseUnsupported", "ResourceLease", "hold"]
-
 logger = logging.getLogger(__name__)
 
 #: Seconds that cancelling a lease's task on the scheduler may take.

@@ -29,8 +29,6 @@ from urllib.parse import urlsplit
 from distributed import SchedulerPlugin
 from tornado import web
 
-__all__ = ["PROTOCOL", "DashboardPagePlugin"]
-
 logger = logging.getLogger("distributed.dasktune")
 
 #: Version of the calls between drivers and the plugin. Other versions have separate pages.

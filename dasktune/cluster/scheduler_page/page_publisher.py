@@ -43,16 +43,6 @@ if TYPE_CHECKING:
     from dasktune.dashboard.server.live_experiment import LiveExperiment
     from dasktune.dashboard.server.page_stream import Broadcast, PageUpdate
 
-__all__ = [
-    "PagePublisher",
-    "PublishingLimits",
-    "dashboard_url_of",
-    "experiment_key",
-    "find_link",
-    "page_link",
-    "publishing",
-]
-
 logger = logging.getLogger(__name__)
 
 #: Seconds for which one call waits for a viewer. It is also the longest time between two calls,

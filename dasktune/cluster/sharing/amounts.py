@@ -12,19 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import inf
 
-__all__ = [
-    "EPSILON",
-    "SINGLE_GPU",
-    "Amounts",
-    "add",
-    "dominant_share",
-    "fits",
-    "gpu_amounts",
-    "sum_of",
-    "take",
-    "total_amounts",
-]
-
 Amounts = Mapping[str, float]
 
 #: Tolerance of rounding errors: ten shares of 0.1 must fit into 1.

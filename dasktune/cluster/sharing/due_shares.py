@@ -22,8 +22,6 @@ from typing import NamedTuple
 
 from dasktune.cluster.sharing.amounts import EPSILON, Amounts, dominant_share, sum_of
 
-__all__ = ["CREDIT", "MOST_LAG", "Contender", "ShareRequest", "due_shares", "held_shares", "next_lag"]
-
 #: Bound of the lag in share-seconds, in both directions. The lag of an experiment that waits and
 #: holds nothing has no upper bound: with long trials all lags would reach it, and then the order of
 #: the experiments would decide, always in favour of the same ones.

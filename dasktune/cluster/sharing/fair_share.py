@@ -31,8 +31,6 @@ from dasktune.cluster.sharing.amounts import Amounts, add, dominant_share, sum_o
 from dasktune.cluster.sharing.due_shares import MOST_LAG, Contender, due_shares, held_shares
 from dasktune.cluster.sharing.trial_places import TrialPlaces
 
-__all__ = ["SharePlan", "plan_shares"]
-
 #: The rank of an experiment in the queue: class, share of its group with the next trial, number.
 _Rank = tuple[float, float, int]
 

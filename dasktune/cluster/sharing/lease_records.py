@@ -16,8 +16,6 @@ from dasktune.cluster.sharing.amounts import EPSILON, add, gpu_amounts
 from dasktune.placement.devices import gpu_names
 from dasktune.placement.placement import MEMORY, SHARES
 
-__all__ = ["Lease", "LeaseRecords", "gpu_loads", "memory_of", "owner_of", "worker_gpus"]
-
 #: The key of a worker's GPUs in the scheduler's record, as in `dasktune.cluster.resources.declare`.
 _GPUS = "dasktune-gpus"
 

@@ -9,8 +9,6 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["ShareCollector"]
-
 logger = logging.getLogger("distributed.dasktune")
 
 

@@ -49,8 +49,6 @@ from dasktune.cluster.sharing.lease_records import (
 )
 from dasktune.cluster.sharing.share_metrics import ShareCollector
 
-__all__ = ["PLUGIN_NAME", "PROTOCOL", "SharePlugin"]
-
 logger = logging.getLogger("distributed.dasktune")
 
 #: Version of the calls between drivers and the plugin. Experiments of different versions do not

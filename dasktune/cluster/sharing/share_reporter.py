@@ -34,8 +34,6 @@ from dasktune.placement import ClusterShares, WorkerCapacity, devices, host_layo
 from dasktune.text.formatting import plural
 from dasktune.trial.resources import HostPlacement, PlacementGroupFactory
 
-__all__ = ["TRAVELLING", "ShareReporter", "WaitingTrials", "undeclared_text"]
-
 logger = logging.getLogger(__name__)
 
 #: The modules whose functions travel to the scheduler by value with the plugin.

@@ -8,8 +8,6 @@ from typing import Any
 from dasktune.cluster.connection.connect import connect
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME
 
-__all__ = ["read_shares"]
-
 
 def read_shares(client: Any, *, timeout_s: float) -> dict[str, Any]:
     """Return what each running experiment of a cluster has and waits for.

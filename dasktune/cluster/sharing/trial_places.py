@@ -30,8 +30,6 @@ from dasktune.cluster.sharing.due_shares import ShareRequest
 from dasktune.placement.devices import pick_gpus
 from dasktune.placement.host_layout import bundles_per_host, host_of
 
-__all__ = ["TrialPlaces"]
-
 #: No resources.
 _NOTHING: Amounts = {}
 

@@ -27,15 +27,6 @@ from dasktune.errors import ClusterError, ConfigError, check
 from dasktune.storage.experiment.bundled_files import ExpectedDirectory
 from dasktune.storage.fs.storage import Storage
 
-__all__ = [
-    "DriverTask",
-    "NameTakenError",
-    "find_driver_task",
-    "reserved_name",
-    "serve_commands",
-    "start_driver_task",
-]
-
 logger = logging.getLogger(__name__)
 
 #: Prefix of the name under which the task is published as a dataset. Dask keeps a published task

@@ -22,8 +22,6 @@ from distributed import Event, Queue
 
 from dasktune.errors import ControlError
 
-__all__ = ["call", "serving_calls"]
-
 logger = logging.getLogger(__name__)
 
 #: The exceptions of a timeout. Dask raises the second one, which is the same class as the first

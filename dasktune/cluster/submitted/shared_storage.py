@@ -17,8 +17,6 @@ from dasktune.storage.fs.probe import remove_if_empty
 from dasktune.storage.fs.scratch_files import scratch_name
 from dasktune.storage.fs.storage import Storage
 
-__all__ = ["check_shared", "check_visible", "may_be_private"]
-
 logger = logging.getLogger(__name__)
 
 #: Number of workers that are checked at the same time.

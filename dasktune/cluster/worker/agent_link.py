@@ -25,8 +25,6 @@ from dasktune.isolation.ranks.rank_agent import RankAgent
 from dasktune.isolation.ranks.rank_messages import AgentLost, FromAgent, ToAgent
 from dasktune.placement import host_of
 
-__all__ = ["AgentChannel", "CommAgentLink", "serve_agent"]
-
 logger = logging.getLogger(__name__)
 
 #: Pings in the time after which a silent connection counts as lost.

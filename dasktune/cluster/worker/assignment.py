@@ -20,8 +20,6 @@ from dasktune.trainable.reporting.trial_messages import (
 )
 from dasktune.trainable.running.run_base import RunBase
 
-__all__ = ["AssignedTrial"]
-
 
 class AssignedTrial:
     """The worker's record of an incarnation, from its assignment to its last message.

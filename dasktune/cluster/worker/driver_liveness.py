@@ -6,8 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 
-__all__ = ["DriverLiveness"]
-
 
 class DriverLiveness:
     """Tracks the driver's calls; thread-safe.

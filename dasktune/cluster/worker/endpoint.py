@@ -36,8 +36,6 @@ from dasktune.trainable.reporting.encoding import size_of_packed
 from dasktune.trainable.reporting.outbox import Urgency
 from dasktune.trainable.reporting.trial_messages import NoticeAnswer, PauseAnswer
 
-__all__ = ["WorkerEndpoint"]
-
 #: Seconds between two checks of whether the driver is still in contact.
 _WATCH_INTERVAL = 1.0
 

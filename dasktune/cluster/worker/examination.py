@@ -15,8 +15,6 @@ from dasktune.cluster.resources.declare import list_gpus
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.data.shared_objects import loads_with
 
-__all__ = ["Examination"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:

@@ -24,8 +24,6 @@ import psutil
 from distributed import WorkerPlugin
 from distributed.core import Status
 
-__all__ = ["ExperimentPlugin", "process_group"]
-
 
 def process_group() -> tuple[str, int] | None:
     """Return the host and the process group of this process; None where there are no groups.

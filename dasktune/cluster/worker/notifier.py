@@ -12,8 +12,6 @@ from typing import Any
 
 from dasktune.trainable.reporting.outbox import Urgency
 
-__all__ = ["Notifier"]
-
 
 class Notifier:
     """Notifies the driver at once or after a window, and not again before the driver has polled.

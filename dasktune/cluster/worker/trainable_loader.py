@@ -14,8 +14,6 @@ from dasktune.trainable.api.dask_client import set_client_factory
 from dasktune.trainable.data.child_payload import ChildPayload, UserCode, open_code, open_config
 from dasktune.trainable.data.shared_objects import SharedObject
 
-__all__ = ["TrainableLoader"]
-
 
 class TrainableLoader:
     """Unpickles the trainable once for an actor, and a configuration for each of its trials.

@@ -41,8 +41,6 @@ from dasktune.trainable.running.reuse import Cleanup, ReusableTrainable
 from dasktune.trainable.running.run_base import RunBase
 from dasktune.trainable.running.thread_run import ThreadRun
 
-__all__ = ["TrialActor"]
-
 logger = logging.getLogger(__name__)
 
 #: Seconds that a trial may run while others are queued behind it. They were prefetched to save

@@ -16,8 +16,6 @@ from weakref import WeakSet
 from dasktune.cluster.protocol.wire_messages import WorkerNoticed
 from dasktune.trainable.reporting.trial_messages import NoticeAnswer
 
-__all__ = ["NoticeReporter", "WorkerNotices", "give_notice"]
-
 
 class _Listener(Protocol):
     """What acts on a notice: an experiment's endpoint on the worker, or a reporter."""

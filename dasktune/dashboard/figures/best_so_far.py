@@ -17,8 +17,6 @@ from dasktune.dashboard.model.focus_range import focus_range
 from dasktune.dashboard.model.trial_projection import TrialProjection
 from dasktune.text.formatting import elapsed_unit, plural
 
-__all__ = ["best_so_far", "best_spec"]
-
 #: Maximum number of trials that are drawn; of more trials, every second, fourth, ... is drawn.
 _MOST: Final = 5_000
 

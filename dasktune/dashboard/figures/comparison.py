@@ -14,8 +14,6 @@ from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.model.focus_range import focus_range
 from dasktune.text.formatting import elapsed_unit
 
-__all__ = ["comparison", "comparison_spec"]
-
 
 def comparison(
     projections: Sequence[ExperimentProjection], *, x: Literal["time", "results"] = "time", height: int = 400

@@ -21,8 +21,6 @@ from dasktune.dashboard.model.parameter_axis import ParameterAxis, axis_ticks, p
 from dasktune.dashboard.model.trial_projection import TrialProjection
 from dasktune.errors import ConfigError
 
-__all__ = ["contour", "contour_spec"]
-
 _Floats = NDArray[np.float64]
 
 #: Cells along x and along y.

@@ -11,8 +11,6 @@ from bokeh.models import ColumnDataSource, Range1d
 
 from dasktune.dashboard.figures.theme import AWAITS_RESULT, empty_figure
 
-__all__ = ["FigureSpec", "empty_spec", "static_spec"]
-
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FigureSpec:

@@ -17,8 +17,6 @@ from dasktune.dashboard.model.importances import FEWEST, importances
 from dasktune.dashboard.model.parameter_axis import fair_iteration, parameter_axes, value_at
 from dasktune.text.formatting import plural
 
-__all__ = ["Ranked", "importance", "importance_spec", "ranked_parameters", "ranking_task"]
-
 _MOST: Final = 20
 #: Maximum number of trials. More would make the random forest slower, but hardly change it.
 _MOST_TRIALS: Final = 2_000

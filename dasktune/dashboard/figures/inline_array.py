@@ -11,8 +11,6 @@ import numpy as np
 from bokeh.core.serialization import NDArrayRep, Serializer
 from numpy.typing import ArrayLike
 
-__all__ = ["InlineArray"]
-
 
 class InlineArray(np.ndarray[Any, Any]):
     """An array of numbers that Bokeh sends inside the message with its model.

@@ -19,8 +19,6 @@ from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.model.trial_projection import TrialProjection
 from dasktune.errors import ConfigError
 
-__all__ = ["curves_spec", "learning_curves"]
-
 #: Largest number of characters of a metric and of several trials in a title.
 _MOST_TITLE: Final = 30
 #: Maximum number of points of a line.

@@ -13,8 +13,6 @@ from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.model.trial_projection import ExploitMark, TrialProjection
 from dasktune.text.formatting import elapsed_unit
 
-__all__ = ["lineage"]
-
 #: A trial, the begin and the end of a period with one founder, and the index of the founder.
 Piece: TypeAlias = tuple[TrialProjection, float, float, int]
 

@@ -17,8 +17,6 @@ from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.model.parameter_axis import ParameterAxis, axis_ticks, parameter_axes
 from dasktune.dashboard.model.trial_projection import TrialProjection
 
-__all__ = ["parallel_coordinates", "parallel_spec"]
-
 #: Maximum number of trials that are drawn: half the best ones, half a sample of the others.
 _MOST: Final = 500
 _MOST_AXES: Final = 12

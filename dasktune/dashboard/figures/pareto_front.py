@@ -18,8 +18,6 @@ from dasktune.errors import ConfigError
 from dasktune.schedulers.pareto import hypervolume
 from dasktune.text.formatting import elapsed_unit
 
-__all__ = ["hypervolume_over_time", "objectives"]
-
 _Floats = NDArray[np.float64]
 
 _MOST: Final = 5_000

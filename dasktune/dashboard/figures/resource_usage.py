@@ -15,8 +15,6 @@ from dasktune.dashboard.labels import label
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.text.formatting import elapsed_unit
 
-__all__ = ["resources", "resources_spec"]
-
 _Floats = NDArray[np.float64]
 
 #: Resources with a figure if the cluster has any; others have a figure if trials hold them.

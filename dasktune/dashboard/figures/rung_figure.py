@@ -13,8 +13,6 @@ from dasktune.dashboard.model.density import robust_range
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.model.trial_projection import RungVisit, TrialProjection
 
-__all__ = ["rungs"]
-
 #: Largest number of columns whose counts are explained below each of them.
 _MOST_WORDY: Final = 6
 #: What the counted trials did, by whether there are clones.

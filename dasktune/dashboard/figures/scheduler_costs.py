@@ -14,8 +14,6 @@ from dasktune.dashboard.labels import label
 from dasktune.forecast.what_if import WhatIf, WhatIfRow
 from dasktune.text.formatting import format_duration
 
-__all__ = ["what_if", "what_if_spec"]
-
 _KINDS: Final = ("others", "recommended")
 
 #: Sizes by which labels are kept apart, for a figure of 800 pixels: the width of a character as a

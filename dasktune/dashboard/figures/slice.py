@@ -20,8 +20,6 @@ from dasktune.dashboard.model.density import robust_range
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.model.parameter_axis import ParameterAxis, has_few_values, parameter_axes
 
-__all__ = ["slices", "slices_spec"]
-
 _MOST_TRIALS: Final = 1_000
 _MOST_PARAMETERS: Final = 12
 

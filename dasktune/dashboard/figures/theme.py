@@ -22,25 +22,6 @@ from bokeh.plotting import figure
 from dasktune.dashboard.labels import label
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 
-__all__ = [
-    "AWAITS_RESULT",
-    "COLOURS",
-    "CONTRAST",
-    "FONT",
-    "INK",
-    "ORDER",
-    "SCALE",
-    "WORKERS_LEFT",
-    "Figure",
-    "empty_figure",
-    "goal_name",
-    "hover",
-    "legend_above",
-    "new_figure",
-    "sorted_outcomes",
-    "whole_range_button",
-]
-
 #: A figure of Bokeh, whose types mypy cannot check.
 Figure: TypeAlias = Any
 

@@ -15,8 +15,6 @@ from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.model.trial_projection import Attempt, TrialProjection
 from dasktune.text.formatting import elapsed_unit
 
-__all__ = ["timeline", "timeline_spec"]
-
 Attempts = list[tuple[Attempt, TrialProjection]]
 
 #: The oldest attempts are left out in groups of this size, so that the other bars rarely move.

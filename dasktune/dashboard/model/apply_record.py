@@ -16,8 +16,6 @@ from dasktune.trial.metrics import flatten, lookup, number
 if TYPE_CHECKING:
     from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 
-__all__ = ["apply_record"]
-
 Record = Mapping[str, Any]
 
 #: Maximum number of characters kept of a traceback (its end) and of other texts (their beginning).

@@ -11,8 +11,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MAX_POINTS", "Curve"]
-
 #: Maximum number of points of a curve. A screen cannot show more of them.
 MAX_POINTS: Final = 512
 

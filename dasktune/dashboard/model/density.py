@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.model.trial_projection import TrialProjection
 
-__all__ = ["Density", "robust_range"]
-
 _Floats = NDArray[np.float64]
 
 #: Rows and columns of the grid.

@@ -19,8 +19,6 @@ from dasktune.results.result import is_auto_filled
 from dasktune.trial.metrics import Metric, Mode, Modes, check_goals, flatten, number
 from dasktune.trial.status import PublicStatus
 
-__all__ = ["ExperimentProjection"]
-
 #: Maximum number of exploits kept: the newest ones.
 _MOST_EXPLOITS: Final = 10_000
 #: Maximum number of attempts kept: the newest ones.

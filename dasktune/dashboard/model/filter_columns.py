@@ -9,17 +9,6 @@ from dasktune.dashboard.model.trial_projection import TrialProjection
 from dasktune.results.trial_filter import number_text
 from dasktune.trial.metrics import number
 
-__all__ = [
-    "RESERVED_NAMES",
-    "filter_text",
-    "filter_value",
-    "message_text",
-    "searchable_text",
-    "status_words",
-    "trial_name",
-    "worker_names",
-]
-
 #: Column names that a filter never reads as a metric or a parameter; a parameter's full name is
 #: ``config/NAME``. The table in a browser has only some of these columns.
 RESERVED_NAMES: Final = (

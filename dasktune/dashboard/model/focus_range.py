@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from dasktune.dashboard.model.density import robust_range
 from dasktune.trial.metrics import Mode
 
-__all__ = ["FocusRange", "focus_range"]
-
 #: The length of the range, as a multiple of the distance between the best value and the median.
 #: Evenly spread values all lie in it.
 _REACH: Final = 2.5

@@ -8,8 +8,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FANOVA", "VARIANCE_RATIO", "binned_importances", "forest_importances", "importances"]
-
 _Floats = NDArray[np.float64]
 
 #: Minimum number of trials for an estimate.

@@ -18,8 +18,6 @@ from dasktune.storage.journal.journal_reader import check_journal_exists, read_j
 from dasktune.trial.metrics import Metric, Modes, number
 from dasktune.trial.status import PublicStatus
 
-__all__ = ["empty_projection", "load_projection", "projection_of_results", "records_of_results"]
-
 logger = logging.getLogger(__name__)
 
 

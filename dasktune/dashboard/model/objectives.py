@@ -13,8 +13,6 @@ from dasktune.dashboard.model.density import Density
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.model.trial_projection import TrialProjection
 
-__all__ = ["density_of", "with_objective"]
-
 
 def with_objective(projection: ExperimentProjection, goal: int) -> ExperimentProjection:
     """Return a view of an experiment with a single goal; it follows the experiment.

@@ -18,17 +18,6 @@ from dasktune.dashboard.model.trial_projection import TrialProjection
 from dasktune.text.formatting import format_value
 from dasktune.trial.metrics import Mode, number
 
-__all__ = [
-    "ParameterAxis",
-    "axis_ticks",
-    "fair_iteration",
-    "has_few_values",
-    "parameter_axes",
-    "parameter_names",
-    "tick_text",
-    "value_at",
-]
-
 _Floats = NDArray[np.float64]
 
 #: Maximum number of categories with their own number; rarer categories share the last number.

@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from dasktune.placement import host_of
 
-__all__ = ["RANK_COLUMNS", "RankPlaces"]
-
 #: The names of the values of :meth:`RankPlaces.rows`.
 RANK_COLUMNS: Final = ("rank", "host", "worker", "GPUs", "step", "times slowest", "others waited, s")
 

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.model.trial_projection import TrialProjection
 
-__all__ = ["rows_of"]
-
 T = TypeVar("T")
 
 

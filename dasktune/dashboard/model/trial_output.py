@@ -13,8 +13,6 @@ from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
 from dasktune.text.formatting import printable_lines
 
-__all__ = ["LogText", "log_files_of", "read_log"]
-
 #: Bytes that are read first if a number of lines is wanted; each further read takes twice as many.
 _FIRST_BYTES: Final = 1 << 16
 #: Where a line ends, or begins again.

@@ -11,16 +11,6 @@ from dasktune.dashboard.model.curve import Curve
 from dasktune.dashboard.model.rank_places import RankPlaces
 from dasktune.trial.checkpoint_record import CheckpointRecord
 
-__all__ = [
-    "MAX_CHECKPOINTS",
-    "MAX_KEPT",
-    "Attempt",
-    "Better",
-    "ExploitMark",
-    "RungVisit",
-    "TrialProjection",
-]
-
 #: Maximum number of attempts and of rung visits kept of a trial: the newest ones. Population based
 #: training can cause thousands.
 MAX_KEPT: Final = 256

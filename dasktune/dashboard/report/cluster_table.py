@@ -14,8 +14,6 @@ from dasktune.dashboard.report.style import MUTED
 from dasktune.placement import ClusterShares, ExperimentShare
 from dasktune.text.formatting import format_duration
 
-__all__ = ["shares_html", "shares_spec"]
-
 _NAME: Final = "shares"
 
 _HEAD: Final = ("experiment", "weight", "priority", "holds", "share", "due", "trials waiting", "since")

@@ -15,8 +15,6 @@ from dasktune.dashboard.model.trial_projection import TrialProjection
 from dasktune.dashboard.report.trial_detail import text_box
 from dasktune.text.formatting import format_duration, plural, printable_lines
 
-__all__ = ["MOST_ERRORS", "failure_order", "failures_spec"]
-
 #: Maximum number of failures that are shown.
 MOST_ERRORS: Final = 200
 #: Maximum number of characters shown of a traceback: its end.

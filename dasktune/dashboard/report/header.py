@@ -16,8 +16,6 @@ from dasktune.dashboard.report.failed_trials import failure_order
 from dasktune.dashboard.report.style import INK, MUTED, colour
 from dasktune.text.formatting import format_duration, plural, printable_lines
 
-__all__ = ["LOST", "header", "header_html"]
-
 _CARD = (
     f'<div style="background:{colour("card")};border:1px solid {colour("line")};border-radius:10px;'
     f'padding:10px 16px;min-width:120px"><div style="color:{MUTED};font-size:12px">{{title}}</div>'

@@ -33,8 +33,6 @@ from dasktune.dashboard.report.style import BODY, CARD, TABS
 from dasktune.dashboard.report.trial_table import trial_table
 from dasktune.forecast.what_if import WhatIf
 
-__all__ = ["decision_figures", "report_layout", "to_html"]
-
 #: The security policy lets the page load nothing else. Bokeh's callbacks need `unsafe-eval`.
 _PAGE: Final = f"""
 {{% block preamble %}}

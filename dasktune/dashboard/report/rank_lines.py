@@ -9,8 +9,6 @@ from dasktune.dashboard.model.rank_places import RANK_COLUMNS
 from dasktune.dashboard.model.trial_projection import TrialProjection
 from dasktune.text.text_table import table_text
 
-__all__ = ["rank_lines"]
-
 #: Maximum number of ranks listed: those for which the others have waited longest.
 _MOST_RANKS: Final = 16
 

@@ -10,8 +10,6 @@ from typing import Final
 
 from dasktune.dashboard.figures.theme import COLOURS, FONT
 
-__all__ = ["BODY", "CARD", "INK", "INPUT", "MUTED", "TABLE", "TABS", "colour"]
-
 #: The colours: name, light, dark. Text in each has a contrast of at least 4.5 to the grounds.
 _PALETTE: Final = {
     "page": ("#f6f8fa", "#0d1117"),

@@ -9,17 +9,6 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Final
 
-__all__ = [
-    "BRUSH_NAME",
-    "DOWNLOAD_CSV",
-    "FILTER_TABLE",
-    "FILTER_WHILE_TYPING",
-    "FIRST_FILTER",
-    "KEEP_FOCUS",
-    "LABEL_BOXES",
-    "SHOW_SELECTED",
-]
-
 #: The name of the model whose tags are the trials that a viewer has chosen in figures; see
 #: `dasktune.dashboard.server.parts.trial_brush`. A report has none.
 BRUSH_NAME: Final = "brush"

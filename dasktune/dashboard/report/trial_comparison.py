@@ -12,8 +12,6 @@ from dasktune.results.result import is_auto_filled
 from dasktune.text.formatting import format_duration, plural
 from dasktune.trial.metrics import flatten
 
-__all__ = ["MOST_TRIALS", "comparison_text"]
-
 #: Maximum number of trials side by side.
 MOST_TRIALS: Final = 8
 #: Widths in characters of the names and of each trial's values.

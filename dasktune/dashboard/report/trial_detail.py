@@ -16,8 +16,6 @@ from dasktune.results.result import is_auto_filled
 from dasktune.text.formatting import format_duration, plural, printable_lines
 from dasktune.trial.metrics import flatten
 
-__all__ = ["text_box", "trial_text"]
-
 _SMALL: Final = {"font-size": "12px"}
 #: Breaks long lines, which Bokeh's styles do not.
 _BROKEN: Final = "pre { white-space: pre-wrap; overflow-wrap: anywhere; }"

@@ -57,8 +57,6 @@ from dasktune.dashboard.report.trial_detail import text_box, trial_text
 from dasktune.text.formatting import plural
 from dasktune.trial.metrics import number
 
-__all__ = ["MOST_ROWS", "frame_styles", "table_spec", "trial_table"]
-
 #: Maximum number of rows: the newest failures, the best trials, and the newest other trials.
 MOST_ROWS: Final = 2_000
 #: The share of rows for failures.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from dasktune.dashboard.server.feed import DriverFeed
     from dasktune.dashboard.server.web import WebServer
 
-__all__ = ["serve_dashboard", "with_dashboard_link"]
-
 logger = logging.getLogger(__name__)
 
 #: The default port.

@@ -17,8 +17,6 @@ from dasktune.dashboard.labels import label
 from dasktune.dashboard.report.style import INPUT
 from dasktune.errors import TuneError
 
-__all__ = ["Commander", "ControlBar"]
-
 logger = logging.getLogger(__name__)
 
 #: Maximum length of the text of an answer, in columns.

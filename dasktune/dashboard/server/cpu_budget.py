@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Final
 
-__all__ = ["CpuBudget"]
-
 #: The rest of this process counts as busy if it uses more than this share of a core.
 _BUSY: Final = 0.4
 #: The share of the time for applying records while the process is busy; about a thousand a second.

@@ -13,8 +13,6 @@ from bokeh.models import Div
 
 from dasktune.dashboard.figures.figure_spec import FigureSpec
 
-__all__ = ["links_html", "with_links"]
-
 _PAGES: Final = ("status", "workers", "system")
 _NAME: Final = "dask links"
 

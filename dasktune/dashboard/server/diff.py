@@ -20,8 +20,6 @@ from bokeh.models import ColumnDataSource
 
 from dasktune.dashboard.figures.figure_spec import FigureSpec
 
-__all__ = ["Changes", "RenderedFigure"]
-
 #: A model of Bokeh, whose types mypy cannot check.
 AnyModel: TypeAlias = Any
 

@@ -25,8 +25,6 @@ from dasktune.storage.leader.leader_lock import leader_status
 from dasktune.text.formatting import format_duration
 from dasktune.trial.metrics import Mode
 
-__all__ = ["ExperimentFolder", "ExperimentSource", "SingleExperiment"]
-
 logger = logging.getLogger(__name__)
 
 #: Maximum number of views by another metric.

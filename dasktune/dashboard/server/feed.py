@@ -12,8 +12,6 @@ from dasktune.errors import StorageError
 from dasktune.storage.journal.journal_follower import JournalFollower
 from dasktune.storage.leader.leader_lock import LeaderStatus
 
-__all__ = ["DriverFeed", "Feed", "JournalFeed"]
-
 logger = logging.getLogger(__name__)
 
 #: Seconds without records after which the leader lock is read, and between two such reads.

@@ -24,8 +24,6 @@ from dasktune.dashboard.server.repeated_errors import RepeatedErrors
 from dasktune.placement import ClusterShares
 from dasktune.storage.fs.storage import Storage
 
-__all__ = ["LiveExperiment"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

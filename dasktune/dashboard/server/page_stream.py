@@ -32,8 +32,6 @@ from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.dashboard.server.pages import Page, PageSection, decisions
 from dasktune.dashboard.server.viewer import Panel
 
-__all__ = ["Broadcast", "PageUpdate", "scripts"]
-
 _Event: TypeAlias = Any
 
 #: Maximum number of rows of the table, and of lines in the plot of the learning curves.

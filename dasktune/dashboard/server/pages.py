@@ -31,8 +31,6 @@ from dasktune.dashboard.server.background.forecast_section import forecast_secti
 from dasktune.dashboard.server.dask_links import with_links
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 
-__all__ = ["Page", "PageSection", "decisions", "experiment_pages", "trial_section"]
-
 
 @dataclass(frozen=True, slots=True)
 class PageSection:

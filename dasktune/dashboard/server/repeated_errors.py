@@ -7,8 +7,6 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["RepeatedErrors"]
-
 _NUMBER: Final = re.compile(r"\d+")
 
 

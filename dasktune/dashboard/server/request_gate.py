@@ -34,8 +34,6 @@ from tornado.web import OutputTransform, RequestHandler
 
 from dasktune.control.http_guard import LOCAL_NAMES, RequestGuard, new_token
 
-__all__ = ["CONTENT_SECURITY_POLICY", "GuardedApplication", "RequestGate"]
-
 logger = logging.getLogger(__name__)
 
 #: Scripts and data come only from this server, and no other page may frame this one. Bokeh's

@@ -12,8 +12,6 @@ from dasktune.dashboard.server.web import WebServer
 from dasktune.errors import check
 from dasktune.storage.fs.storage import Storage
 
-__all__ = ["serve"]
-
 
 def serve(
     path: str | os.PathLike[str],

@@ -8,8 +8,6 @@ from typing import Any
 
 from bokeh.models import ColumnDataSource, GlyphRenderer, Plot, TapTool
 
-__all__ = ["report_clicks"]
-
 #: The column that names the trial of each point.
 _COLUMN = "trial"
 

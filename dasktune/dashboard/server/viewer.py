@@ -36,8 +36,6 @@ from dasktune.dashboard.server.parts.trial_brush import TrialBrush
 from dasktune.dashboard.server.repeated_errors import RepeatedErrors
 from dasktune.dashboard.server.trial_picking import report_clicks
 
-__all__ = ["PLACEHOLDER", "STALE_NOTE", "Panel", "Viewer"]
-
 logger = logging.getLogger(__name__)
 
 #: Milliseconds between two updates.

@@ -42,8 +42,6 @@ from dasktune.dashboard.server.viewer import Viewer
 from dasktune.full_collections import quick_full_collections
 from dasktune.trial.metrics import Mode
 
-__all__ = ["EndLimits", "PageApplication", "PageServer", "WebServer"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-__all__ = ["OptimizerSettings"]
-
 #: Hyperparameters of a group of parameters beside the learning rate. Some optimizers also keep a
 #: state in a group, which belongs to the checkpoint.
 _SETTINGS: Final = ("betas", "eps", "weight_decay")

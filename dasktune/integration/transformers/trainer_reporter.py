@@ -16,8 +16,6 @@ from dasktune.integration.transformers.trainer_callback import CallbackBase, cop
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.trainable import get_context
 
-__all__ = ["OBJECTIVE", "Objective", "TrainerReporter"]
-
 #: The name of the metric that the search optimises.
 OBJECTIVE: Final = "objective"
 

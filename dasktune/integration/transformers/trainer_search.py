@@ -19,8 +19,6 @@ from dasktune.schedulers import FIFOScheduler
 from dasktune.space import choice, loguniform, randint
 from dasktune.trainable import with_parameters, with_ranks
 
-__all__ = ["default_hp_space", "hyperparameter_search"]
-
 #: Transformers' directions and dasktune's modes.
 _MODES: Final = {"minimize": "min", "maximize": "max"}
 

@@ -14,8 +14,6 @@ from dasktune.errors import ConfigError
 from dasktune.integration.transformers.trainer_reporter import Objective, TrainerReporter
 from dasktune.trainable import get_checkpoint, get_context
 
-__all__ = ["TrainerTemplate", "takes_hyperparameters", "transformers_trial"]
-
 #: What belongs to the process of a trainer, to its model, or is sent apart from the trainer.
 _LEFT_OUT: Final = (
     "accelerator",

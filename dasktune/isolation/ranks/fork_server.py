@@ -31,8 +31,6 @@ from dasktune.isolation.ranks.fork_server_process import (
     ReapRank,
 )
 
-__all__ = ["ForkServer", "ForkServerLost", "ForkServers", "ForkedProcess", "can_fork"]
-
 logger = logging.getLogger(__name__)
 
 #: Seconds that a fork or a reaping may take. A library may hang in its handlers of forks.

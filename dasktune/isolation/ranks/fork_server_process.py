@@ -30,18 +30,6 @@ from dasktune.isolation.ranks import rank_process
 from dasktune.trainable.running.error_info import error_info
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = [
-    "FORKER",
-    "ForkRank",
-    "Forked",
-    "Preload",
-    "Preloaded",
-    "ReapRank",
-    "Reaped",
-    "fork_refusal",
-    "main",
-]
-
 #: The fork server in messages to users.
 FORKER: Final = "the process that forks the ranks"
 

@@ -44,8 +44,6 @@ from dasktune.trainable.data.child_payload import ChildPayload
 from dasktune.trainable.running.error_info import error_info
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = ["RankAgent", "hold_port"]
-
 logger = logging.getLogger(__name__)
 
 #: The module whose `main` a rank runs.

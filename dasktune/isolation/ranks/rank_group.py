@@ -61,19 +61,6 @@ from dasktune.trainable.running.error_info import error_info
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = [
-    "AgentLink",
-    "FullReport",
-    "NewCheckpointAsked",
-    "RankFailed",
-    "RankGroup",
-    "RanksKilled",
-    "UsableCheckpointLost",
-    "WorkerGone",
-    "mean_metrics",
-    "owners_of_files",
-]
-
 logger = logging.getLogger(__name__)
 
 #: Seconds that ranks may take to exit after user code has ended on all of them.

@@ -11,14 +11,6 @@ from dasktune.placement import host_of
 from dasktune.trainable.ranks import RankInfo
 from dasktune.trainable.spec import TrialSpec
 
-__all__ = [
-    "RankPlace",
-    "inherited_environment",
-    "lay_out",
-    "rank_environment",
-    "shared_environment",
-]
-
 #: Variables of launchers that may have started the worker. Libraries would take a rank for one of
 #: the launcher's processes.
 _LAUNCHERS: Final = ("OMPI_", "PMI_", "PMIX_", "SLURM_STEP", "TORCHELASTIC_")

@@ -28,48 +28,6 @@ from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = [
-    "AgentLost",
-    "AskCheckpoint",
-    "CheckpointLoaded",
-    "DropShards",
-    "DumpStacks",
-    "FromAgent",
-    "FromRank",
-    "HoldPort",
-    "KillRanks",
-    "NewestCheckpoint",
-    "OfferedFile",
-    "Ping",
-    "PortHeld",
-    "RankBegan",
-    "RankDied",
-    "RankEnded",
-    "RankNews",
-    "RankReport",
-    "RankStart",
-    "Reduced",
-    "ReduceMetrics",
-    "Release",
-    "RendezvousLate",
-    "RunRank",
-    "Shard",
-    "ShardWritten",
-    "ShardsStaged",
-    "ShardsUploaded",
-    "StacksDumped",
-    "StageShards",
-    "StartRanks",
-    "TellRanks",
-    "ToAgent",
-    "ToRank",
-    "UnusableCheckpoint",
-    "UploadShards",
-    "WordOfRank",
-    "WriteShard",
-]
-
-
 # From the agent to a rank
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import cloudpickle
 
-__all__ = ["pack_metrics", "unpack_metrics"]
-
 
 def pack_metrics(metrics: Mapping[str, Any]) -> bytes:
     """Return the pickled metrics, which may hold objects of classes that workers cannot import.

@@ -51,8 +51,6 @@ from dasktune.trainable.running.output_capture import descriptors_redirected
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = ["main", "spec_of_rank"]
-
 
 def main(link: Connection, crash_file: int | None = None) -> None:
     """Call the user's function and exit.

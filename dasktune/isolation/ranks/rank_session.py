@@ -40,8 +40,6 @@ from dasktune.trainable.running.error_info import error_info
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = ["RankSession", "exception_of"]
-
 
 class RankSession:
     """Connects user code in a rank to the coordinator of the trial.

@@ -18,10 +18,10 @@ from dasktune.isolation.ranks.rank_group import (
     RankGroup,
     RanksKilled,
     UsableCheckpointLost,
-    WorkerGone,
     owners_of_files,
 )
 from dasktune.isolation.ranks.rank_messages import NewestCheckpoint, UnusableCheckpoint
+from dasktune.isolation.ranks.shard_transfers import WorkerGone
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.checkpoints.sharded import ShardedCheckpoint
 from dasktune.trainable.api.session import Session
@@ -33,8 +33,6 @@ from dasktune.trainable.running.error_info import error_info
 from dasktune.trainable.running.thread_run import ThreadRun
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.user_error import ErrorInfo
-
-__all__ = ["RankedRun"]
 
 #: Seconds between two looks whether the driver has decided what a lost worker means.
 _LOOK_SECONDS: Final = 0.1

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Final
 
-__all__ = ["RendezvousWatch", "is_in_rendezvous"]
-
 #: The functions in which packages wait for all ranks: ends of their files, and names. Lightning,
 #: Accelerate and Transformers call that of PyTorch.
 _FUNCTIONS: Final = (

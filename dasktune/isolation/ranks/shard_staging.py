@@ -18,8 +18,6 @@ from dasktune.storage.checkpoints.manifest import FileEntry
 from dasktune.storage.checkpoints.source_files import chosen_files
 from dasktune.storage.fs.storage import Storage
 
-__all__ = ["ShardStaging"]
-
 #: Ranks whose files are copied at the same time.
 _PARALLEL: Final = 8
 

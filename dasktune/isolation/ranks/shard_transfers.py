@@ -20,8 +20,6 @@ from dasktune.isolation.ranks.rank_session import exception_of
 from dasktune.storage.checkpoints.manifest import FileEntry
 from dasktune.trainable.async_exception import TrialInterrupted
 
-__all__ = ["ShardTransfers", "WorkerGone"]
-
 #: Seconds to wait, after a kill, for agents that still write. Then the directory is deleted.
 _KILL_LIMIT_S: Final = 2.0
 

@@ -12,8 +12,6 @@ from dasktune.schedulers.rungs import percentile
 from dasktune.trial.metrics import Mode
 from dasktune.trial.trial import Trial
 
-__all__ = ["ASHAScheduler", "AsyncHyperBandScheduler"]
-
 
 class AsyncHyperBandScheduler(AsyncHalving):
     """ASHA: stop a trial at a rung unless it is in the best ``1/reduction_factor``.

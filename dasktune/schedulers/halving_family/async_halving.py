@@ -22,8 +22,6 @@ from dasktune.trial.metrics import Mode
 from dasktune.trial.milestone import Milestone
 from dasktune.trial.trial import Trial
 
-__all__ = ["AsyncHalving"]
-
 
 @dataclass(slots=True)
 class _RungPosition:

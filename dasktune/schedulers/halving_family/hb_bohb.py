@@ -9,8 +9,6 @@ from dasktune.schedulers.halving_family.hyperband import HyperBandScheduler
 from dasktune.trial.metrics import lookup, number
 from dasktune.trial.trial import Trial
 
-__all__ = ["HyperBandForBOHB"]
-
 
 class HyperBandForBOHB(HyperBandScheduler):
     """HyperBand that reports the budget of each rung to the searcher, for :class:`TuneBOHB`.

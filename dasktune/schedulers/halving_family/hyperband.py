@@ -6,8 +6,6 @@ from dasktune.schedulers.halving_family.synchronous_halving import SynchronousHa
 from dasktune.schedulers.rungs import bracket_table
 from dasktune.trial.metrics import Mode
 
-__all__ = ["HyperBandScheduler"]
-
 
 class HyperBandScheduler(SynchronousHalving):
     """Synchronous HyperBand: brackets that trade the number of trials against their first budget.

@@ -14,8 +14,6 @@ from dasktune.schedulers.pareto import ParetoFronts
 from dasktune.trial.metrics import Mode, lookup, number
 from dasktune.trial.trial import Trial
 
-__all__ = ["MultiObjectiveASHAScheduler"]
-
 _METRICS: Final = "a list of at least two different names"
 
 

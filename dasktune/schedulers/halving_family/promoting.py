@@ -14,8 +14,6 @@ from dasktune.schedulers.trial_scheduler import Waiting
 from dasktune.trial.metrics import Mode
 from dasktune.trial.trial import Trial
 
-__all__ = ["PromotingASHAScheduler"]
-
 #: The loss (lower is better), the number of trials that reached the rung before, and the id.
 _Entry = tuple[float, int, str]
 

@@ -8,8 +8,6 @@ from dasktune.schedulers.metric_scheduler import finite_number
 from dasktune.schedulers.rungs import halving_budgets
 from dasktune.trial.metrics import Mode
 
-__all__ = ["SuccessiveHalvingScheduler"]
-
 
 class SuccessiveHalvingScheduler(SynchronousHalving):
     """Synchronous successive halving: at each rung the best ``1/reduction_factor`` continue.

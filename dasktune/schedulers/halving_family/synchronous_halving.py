@@ -38,8 +38,6 @@ from dasktune.trial.metrics import Mode
 from dasktune.trial.milestone import Milestone
 from dasktune.trial.trial import Trial
 
-__all__ = ["SynchronousHalving"]
-
 
 @dataclass(slots=True)
 class _Member:

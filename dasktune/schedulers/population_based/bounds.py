@@ -17,8 +17,6 @@ from dasktune.space.ranges import Float, Integer
 from dasktune.space.samplers import LogUniform, Uniform
 from dasktune.trial.metrics import number
 
-__all__ = ["Bounds"]
-
 _RULE: Final = "[lowest, highest], uniform, loguniform, randint or lograndint, or a dict of these"
 
 

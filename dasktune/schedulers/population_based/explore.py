@@ -17,8 +17,6 @@ from dasktune.space.ranges import Float, Integer
 from dasktune.space.samplers import Quantized
 from dasktune.space.tree import copy_tree, variables
 
-__all__ = ["MISSING", "Mutations", "apply_explore_function", "walk"]
-
 _RULE: Final = "a list of values, a domain, a function without arguments, or a dict of these"
 
 #: Placeholder for a value that a configuration lacks.

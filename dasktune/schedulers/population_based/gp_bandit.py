@@ -18,8 +18,6 @@ from dasktune.numeric_threads import single_threaded
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["MOST_CHANGES", "BanditState", "Change", "suggest_points"]
-
 #: Constants of the confidence bound, :math:`\beta = c_1 + \max(0, \log(c_2 n))`.
 _C1: Final = 0.2
 _C2: Final = 0.4

@@ -10,8 +10,6 @@ from dasktune.schedulers.population_based.explore import Mutations
 from dasktune.schedulers.population_based.population import Population
 from dasktune.trial.metrics import Mode
 
-__all__ = ["PopulationBasedTraining"]
-
 
 class PopulationBasedTraining(Population):
     """Population based training (PBT): replace the worst trials by changed clones of the best.

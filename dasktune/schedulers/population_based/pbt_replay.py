@@ -14,8 +14,6 @@ from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.trial.milestone import Milestone
 from dasktune.trial.trial import Trial
 
-__all__ = ["PopulationBasedTrainingReplay"]
-
 
 class PopulationBasedTrainingReplay(TrialScheduler):
     """Train one trial with the hyperparameter schedule of a trial of an earlier PBT run.

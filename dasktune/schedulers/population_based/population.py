@@ -38,8 +38,6 @@ from dasktune.trial.milestone import Milestone
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
-__all__ = ["Member", "Population"]
-
 
 @dataclass(slots=True)
 class Member:

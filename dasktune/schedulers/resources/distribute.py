@@ -18,8 +18,6 @@ from dasktune.trial.trial import Trial
 if TYPE_CHECKING:
     from dasktune.schedulers.resources.resource_changing import ResourceChangingScheduler
 
-__all__ = ["DistributeResources", "DistributeResourcesToTopJob"]
-
 #: Decimal places to which amounts are rounded, so that equal requests compare equal.
 _PLACES = 12
 

@@ -34,8 +34,6 @@ from dasktune.trial.resources import (
 )
 from dasktune.trial.trial import Trial
 
-__all__ = ["AllocationFunction", "ResourceChangingScheduler"]
-
 logger = logging.getLogger(__name__)
 
 #: ``function(view, trial, result, scheduler)`` returns the resources that the trial should have.

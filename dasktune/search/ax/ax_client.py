@@ -12,8 +12,6 @@ from dasktune.search.ax.ax_spaces import AxSpace
 from dasktune.search.searcher import FINISHED, Finished
 from dasktune.trial.metrics import Mode
 
-__all__ = ["AxClient", "experiment_of"]
-
 
 def experiment_of(client: Any) -> Any:
     """Return the experiment of an Ax client, for which Ax has no public attribute.

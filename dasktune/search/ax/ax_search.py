@@ -14,8 +14,6 @@ from dasktune.search.ax.ax_spaces import AxDomainSpace, AxNativeSpace, AxSpace, 
 from dasktune.space import Domain
 from dasktune.trial.metrics import Metric, Mode, Modes, lookup, number
 
-__all__ = ["AxSearch"]
-
 
 class AxSearch(AskTellSearch):
     """Suggest configurations with Ax [1]_: Sobol points first, then Bayesian optimisation.

@@ -12,8 +12,6 @@ from dasktune.errors import ConfigError, check
 from dasktune.search.ax.ax_client import experiment_of
 from dasktune.trial.metrics import Mode
 
-__all__ = ["AxProblem", "UserClient", "check_strategy", "require_ax"]
-
 
 def require_ax() -> None:
     """Raise ImportError if Ax is not installed; the message says how to install it."""

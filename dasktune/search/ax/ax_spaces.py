@@ -12,8 +12,6 @@ from dasktune.search.spaces.parameter_tree import nest
 from dasktune.space import Domain
 from dasktune.trial.metrics import flatten
 
-__all__ = ["AxDomainSpace", "AxNativeSpace", "AxSpace", "native_configs"]
-
 #: The keys that a parameter's dict may have besides name and type: ``{type: keys}``.
 _DICT_KEYS: Final[Mapping[str, frozenset[str]]] = {
     "range": frozenset({"bounds", "value_type", "log_scale", "step_size"}),

@@ -20,8 +20,6 @@ from dasktune.space import Domain, uniform
 from dasktune.space.checks import as_float, as_int
 from dasktune.trial.metrics import Metric, Modes
 
-__all__ = ["BayesOptSearch"]
-
 #: The default acquisition function and its parameters, by the names in `utility_kwargs`.
 _UTILITY: Final = {"kind": "ucb", "kappa": 2.576, "xi": 0.0}
 

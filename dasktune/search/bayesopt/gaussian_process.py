@@ -19,8 +19,6 @@ from dasktune.search.spaces.flat_space import FlatSpace
 from dasktune.search.spaces.unit_cube import UnitCube
 from dasktune.space import Domain
 
-__all__ = ["DuplicateRule", "GaussianProcess", "require_bayes_opt"]
-
 logger = logging.getLogger(__name__)
 
 

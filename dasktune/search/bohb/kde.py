@@ -8,8 +8,6 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-__all__ = ["MixedKDE"]
-
 
 class MixedKDE:
     """A multivariate kernel density estimate: the mean of a product kernel around each point.

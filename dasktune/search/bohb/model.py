@@ -15,8 +15,6 @@ from dasktune.errors import check
 from dasktune.search.bohb.kde import MixedKDE
 from dasktune.space.checks import as_float, as_int
 
-__all__ = ["BOHBConfig", "has_enough", "propose"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BOHBConfig:

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from dasktune.search.spaces.unit_cube import Point
 
-__all__ = ["Observations"]
-
 
 class Observations:
     """The paper's sets D_b: the configurations observed at each budget b, with their losses.

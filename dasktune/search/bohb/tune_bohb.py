@@ -16,8 +16,6 @@ from dasktune.search.searcher import EvaluatedPoint
 from dasktune.search.spaces.unit_cube import Point
 from dasktune.trial.metrics import Metric, Modes, lookup
 
-__all__ = ["TuneBOHB"]
-
 #: Stands for the budget of an evaluation that reported none. It is below all others, so the model
 #: uses these evaluations only until another budget has enough.
 _UNKNOWN_BUDGET: Final = 0.0

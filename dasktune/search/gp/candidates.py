@@ -8,8 +8,6 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-__all__ = ["neighbours", "random_points"]
-
 #: The probability that a neighbour differs from its centre in a parameter.
 _MOVES: Final = 0.5
 

@@ -27,8 +27,6 @@ from dasktune.search.spaces.unit_cube import Point
 from dasktune.space.checks import as_float, as_int
 from dasktune.trial.metrics import Metric, Modes, lookup, number
 
-__all__ = ["GaussianProcessSearch"]
-
 #: Growth of the data after which the hyperparameters of the process are fitted again.
 _GROWTH: Final = 0.12
 

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from dasktune.search.spaces.flat_space import FlatParameter
 
-__all__ = ["KernelFeatures"]
-
 #: The length of an option's vector. Two options are then about 1 apart, as far as the two ends of a
 #: range.
 _OPTION: Final = 0.7

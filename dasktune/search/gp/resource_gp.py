@@ -10,14 +10,6 @@ from numpy.typing import NDArray
 
 from dasktune.numeric_threads import single_threaded
 
-__all__ = [
-    "ResourceGP",
-    "expected_improvement",
-    "fit_hyperparameters",
-    "negative_log_density",
-    "prior_mean",
-]
-
 Array = NDArray[np.float64]
 
 #: Medians and standard deviations of the log-normal priors: of each length scale, of the length

@@ -11,8 +11,6 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-__all__ = ["LossTable", "RungLosses"]
-
 #: The distance of two rungs on the scale of resources: five rungs, as 1, 3, 9, 27 and 81, have the
 #: distance 1 in all.
 _RUNG: Final = 0.25

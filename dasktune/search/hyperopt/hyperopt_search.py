@@ -20,8 +20,6 @@ from dasktune.space import Domain
 from dasktune.space.checks import as_float, as_int
 from dasktune.trial.metrics import Metric, Modes
 
-__all__ = ["HyperOptSearch"]
-
 
 class HyperOptSearch(AskTellSearch):
     """Suggest configurations with Hyperopt's tree of Parzen estimators (TPE) [1]_.

@@ -12,8 +12,6 @@ from dasktune.errors import ConfigError, check
 from dasktune.search.spaces.flat_space import FlatParameter, FlatSpace
 from dasktune.space import Domain
 
-__all__ = ["HyperoptDomainSpace", "HyperoptNativeSpace", "HyperoptSpace", "is_native"]
-
 
 class HyperoptSpace(ABC):
     """A Hyperopt expression, and the conversion between its values and points of the search.

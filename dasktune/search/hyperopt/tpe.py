@@ -10,8 +10,6 @@ from numpy.random import SeedSequence
 from dasktune.search.ask_tell import AskTell
 from dasktune.search.hyperopt.hyperopt_spaces import HyperoptSpace
 
-__all__ = ["TPE", "require_hyperopt"]
-
 
 def require_hyperopt() -> None:
     """Raise ImportError if Hyperopt is not installed; the message says how to install it."""

@@ -25,8 +25,6 @@ from dasktune.search.searcher import (
 from dasktune.search.space_searcher import searched_domains
 from dasktune.trial.metrics import Metric, Modes, lookup, number
 
-__all__ = ["OptunaSearch"]
-
 logger = logging.getLogger(__name__)
 
 

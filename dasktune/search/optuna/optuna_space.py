@@ -22,8 +22,6 @@ from dasktune.space.domain import Function
 from dasktune.space.variants import resolve
 from dasktune.trial.metrics import flatten
 
-__all__ = ["DefinedByRun", "OptunaSpace", "TreeSpace", "make_space"]
-
 #: The name in errors of a search space that is an argument of the searcher; else "param_space".
 _SEARCHER_SPACE: Final = "space"
 

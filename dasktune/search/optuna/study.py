@@ -15,8 +15,6 @@ from typing import Any, Final
 from dasktune.errors import ConfigError
 from dasktune.trial.metrics import Mode
 
-__all__ = ["OptunaStudy", "new_tpe", "require_optuna", "require_picklable"]
-
 #: The attributes of a fitted Gaussian process from which Optuna starts the next fit.
 _STARTS: Final = ("inverse_squared_lengthscales", "kernel_scale", "noise_var")
 

@@ -16,8 +16,6 @@ from dasktune.search.spaces.parameter_tree import (
 from dasktune.search.spaces.parameters import Options, Range
 from dasktune.space.domain import Domain
 
-__all__ = ["FlatParameter", "FlatSpace"]
-
 
 @dataclass(frozen=True, slots=True)
 class FlatParameter:

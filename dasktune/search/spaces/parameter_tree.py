@@ -9,8 +9,6 @@ from dasktune.errors import ConfigError, check
 from dasktune.search.spaces.parameters import Options, Parameter, parameter_for
 from dasktune.space.domain import Categorical, Function
 
-__all__ = ["compile_tree", "draw_tree", "join_path", "leaves", "nest", "parameter_values", "varies"]
-
 
 def compile_tree(
     node: Any,

@@ -11,8 +11,6 @@ from dasktune.space.domain import Domain
 from dasktune.space.ranges import Float, Integer
 from dasktune.space.samplers import LogUniform, Normal, Quantized
 
-__all__ = ["Options", "Parameter", "Range", "parameter_for"]
-
 
 class Parameter(ABC):
     """One parameter, whose value a library suggests through the methods of an Optuna trial."""

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from dasktune.search.spaces.flat_space import FlatParameter
 
-__all__ = ["Point", "UnitCube"]
-
 #: A configuration in the unit cube; None for each parameter that it does not have.
 Point = Sequence[float | None]
 

@@ -16,8 +16,6 @@ from dasktune.search.warm.past_experiments import plain
 from dasktune.space import Domain, Function
 from dasktune.trial.metrics import number
 
-__all__ = ["ConfigFeatures"]
-
 #: The largest number of categories; scikit-learn's trees have 255 bins. Further ones are missing.
 _MOST_CATEGORIES: Final = 250
 

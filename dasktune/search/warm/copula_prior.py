@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from dasktune.errors import ConfigError
 from dasktune.numeric_threads import single_threaded
 
-__all__ = ["CopulaPrior", "normal_scores", "require_sklearn"]
-
 
 def require_sklearn() -> None:
     """Raise ConfigError if scikit-learn is missing; the message says how to install it."""

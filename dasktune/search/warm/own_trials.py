@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from dasktune.search.spaces.unit_cube import Point
 from dasktune.search.warm.copula_prior import normal_scores
 
-__all__ = ["OwnTrials"]
-
 
 class OwnTrials:
     """The configurations of ended trials with their losses, sorted by the trials' numbers.

@@ -12,8 +12,6 @@ from dasktune.search.searcher import EvaluatedTrial
 from dasktune.trial.metrics import Metric, Modes, flatten, lookup, number
 from dasktune.trial.status import PublicStatus
 
-__all__ = ["LEAST_TRIALS", "PastExperiment", "PastTrial", "plain"]
-
 #: The least number of full trials of an earlier experiment. With fewer, ranks say little.
 LEAST_TRIALS: Final = 10
 

@@ -17,8 +17,6 @@ from dasktune.space import Domain, Variants
 from dasktune.text.formatting import one_line, plural
 from dasktune.trial.metrics import Mode
 
-__all__ = ["MOST_READ", "MOST_TRIALS", "FoundExperiment", "PastSelection", "WantedPast", "select_past"]
-
 #: The largest number of full trials that are taken from all experiments together.
 MOST_TRIALS: Final = 1000
 

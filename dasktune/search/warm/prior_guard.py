@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from dasktune.search.gp.resource_gp import ResourceGP, fit_hyperparameters, prior_mean
 
-__all__ = ["LEAST_OWN_TRIALS", "fitted_process", "prior_weight"]
-
 #: The number of ended trials from which their results count.
 LEAST_OWN_TRIALS: Final = 4
 

@@ -26,8 +26,6 @@ from dasktune.search.warm.prior_guard import LEAST_OWN_TRIALS, fitted_process, p
 from dasktune.text.formatting import plural
 from dasktune.trial.metrics import Metric, Modes, lookup, number
 
-__all__ = ["WarmStart"]
-
 logger = logging.getLogger(__name__)
 
 #: Number of random configurations among which a suggestion is the best one.

@@ -9,16 +9,6 @@ from dasktune.errors import check
 from dasktune.sklearn.fits.engine import Backend
 from dasktune.trainable.api.session import current_context
 
-__all__ = [
-    "choose_backend",
-    "compute_collections",
-    "is_collection",
-    "is_delayed",
-    "is_lazy",
-    "is_on_client_loop",
-    "picklable_client",
-]
-
 
 def choose_backend(client: Any, n_jobs: int | None) -> Backend:
     """Return the backend that runs the fits of a search.

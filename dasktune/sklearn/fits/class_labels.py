@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from sklearn.multioutput import MultiOutputClassifier
 
-__all__ = ["classes_of", "labels_of", "merge_labels"]
-
 
 def labels_of(y: Any) -> list[Any]:
     """Return the different labels of each column of y; a vector is one column.

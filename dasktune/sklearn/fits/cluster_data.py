@@ -17,8 +17,6 @@ from dasktune.trainable.data.shared_objects import RemoteObject
 if TYPE_CHECKING:
     from dasktune.cluster.data.concatenated import PersistedCollection
 
-__all__ = ["ClusterData", "as_indexable", "fit_on_worker", "prepared_data"]
-
 
 class ClusterData(RemoteObject):
     """Proxy for samples on a cluster. Its length and shape are enough for most splitters.

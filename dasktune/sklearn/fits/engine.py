@@ -37,8 +37,6 @@ from dasktune.trainable import with_parameters
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.tuner.raise_trial_error import reraise_trial_error
 
-__all__ = ["Backend", "Engine"]
-
 #: The resources of a fit.
 _ONE_CPU: Final = PlacementGroupFactory([{"CPU": 1.0}])
 

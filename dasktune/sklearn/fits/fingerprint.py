@@ -18,8 +18,6 @@ from dasktune.storage.experiment.experiment_store import SPEC_FILE
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.fs.unpickling import first_name
 
-__all__ = ["check_arguments", "digest"]
-
 _FILE: Final = "search.json"
 
 

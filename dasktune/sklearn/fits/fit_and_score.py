@@ -10,20 +10,6 @@ from sklearn.base import clone
 
 from dasktune.sklearn.compat import MultimetricScorer, SklearnContext, fit_and_score
 
-__all__ = [
-    "NOTHING_FITTED",
-    "Data",
-    "Fit",
-    "Job",
-    "Outcome",
-    "Split",
-    "evaluate",
-    "failed_outcome",
-    "from_metrics",
-    "run_fit",
-    "to_metrics",
-]
-
 #: The message of a search without candidates or without splits.
 NOTHING_FITTED: Final = "No fits were performed. Was the CV iterator empty? Were there no candidates?"
 

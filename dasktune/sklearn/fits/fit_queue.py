@@ -9,8 +9,6 @@ from typing import Any
 from dasktune.search.search_algorithm import SearchAlgorithm, SearchSpec, Suggestion
 from dasktune.sklearn.fits.fit_and_score import Fit
 
-__all__ = ["FitQueue"]
-
 
 class FitQueue(SearchAlgorithm):
     """Suggests fits in their order, and keeps their results.

@@ -20,8 +20,6 @@ from dasktune.trainable import Trainable
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.names import checkpoint_place
 
-__all__ = ["in_process_executor"]
-
 _NO_LIMIT = 1 << 62
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from dasktune.trial.checkpoint_record import CheckpointRecord
 
-__all__ = ["NullStore"]
-
 
 class NullStore:
     """Counts the records of an experiment and discards them.

@@ -28,8 +28,6 @@ from dasktune.trial.trial import Trial
 from dasktune.tuner.result_grid import ResultGrid
 from dasktune.tuner.tuner import Tuner
 
-__all__ = ["InProcessTuner", "SearchExperiment", "SearchOutcome", "run_experiment"]
-
 logger = logging.getLogger("dasktune.sklearn")
 
 

@@ -28,8 +28,6 @@ from dasktune.sklearn.searches.plots import grid_of
 from dasktune.sklearn.searches.predictions import BlockwisePredictions
 from dasktune.tuner.result_grid import ResultGrid
 
-__all__ = ["BaseIncrementalSearchCV"]
-
 #: Arguments of a search that do not affect its results. A resumed search may change them.
 _NOT_IN_FINGERPRINT: Final = frozenset(
     {"client", "n_jobs", "name", "prefix", "resume", "storage_path", "verbose"}

@@ -15,16 +15,6 @@ import numpy as np
 
 from dasktune.sklearn.compat import safe_indexing
 
-__all__ = [
-    "Block",
-    "BlockOrder",
-    "Blocks",
-    "LocalBlocks",
-    "RemoteBlocks",
-    "TrainTestBlocks",
-    "choose_holdout",
-]
-
 
 class Block:
     """A block of samples.

@@ -56,8 +56,6 @@ from dasktune.sklearn.steps.candidate_space import check_candidates
 from dasktune.trainable import with_parameters
 from dasktune.trial.trial import Trial
 
-__all__ = ["BracketOutcome", "BracketRun", "BracketTask", "StorageOptions", "run_brackets"]
-
 logger = logging.getLogger("dasktune.sklearn")
 
 

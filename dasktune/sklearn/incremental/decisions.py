@@ -9,17 +9,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "best_models",
-    "bracket_sizes",
-    "check_patience",
-    "default_patience",
-    "inverse_decay",
-    "simulated_brackets",
-    "simulated_halving",
-    "stopped_on_plateau",
-]
-
 #: {number of a model: its records, oldest first}
 Info = Mapping[int, Sequence[Mapping[str, Any]]]
 

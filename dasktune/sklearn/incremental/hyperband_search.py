@@ -21,8 +21,6 @@ from dasktune.sklearn.incremental.bracket_run import (
 )
 from dasktune.sklearn.incremental.successive_halving_search import SuccessiveHalvingSearchCV
 
-__all__ = ["HyperbandSearchCV"]
-
 #: The parameters that dask-ml's `SuccessiveHalvingSearchCV` has, too; `metadata` shows them.
 _BRACKET_PARAMS = (
     "aggressiveness",

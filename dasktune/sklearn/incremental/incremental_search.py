@@ -12,8 +12,6 @@ from sklearn.model_selection import ParameterGrid, ParameterSampler
 from dasktune.sklearn.incremental import decisions
 from dasktune.sklearn.incremental.base import BaseIncrementalSearchCV
 
-__all__ = ["IncrementalSearchCV", "InverseDecaySearchCV"]
-
 
 class IncrementalSearchCV(BaseIncrementalSearchCV):
     """Train all models by ``partial_fit`` on blocks, until each reaches a plateau or `max_iter`.

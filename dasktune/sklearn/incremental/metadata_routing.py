@@ -15,8 +15,6 @@ from dasktune.sklearn.compat import check_method_params, routing_enabled
 from dasktune.sklearn.fits.backend import compute_collections
 from dasktune.sklearn.incremental.blocks import Block, is_per_sample
 
-__all__ = ["Routed", "router_of", "score_params_of", "select_per_sample", "split_by_consumer"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routed:

@@ -14,8 +14,6 @@ from dasktune.sklearn.compat import SklearnContext
 from dasktune.sklearn.incremental.blocks import Block, BlockOrder, Blocks
 from dasktune.trainable import Trainable
 
-__all__ = ["ModelJob", "ModelTrial"]
-
 #: Seconds of training after which a checkpoint is requested between two scores. The loss of a
 #: worker costs at most this time and one call.
 _SAVE_EVERY: Final = 10.0

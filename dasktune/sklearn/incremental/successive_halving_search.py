@@ -12,8 +12,6 @@ from sklearn.utils.validation import check_is_fitted
 from dasktune.sklearn.incremental import decisions
 from dasktune.sklearn.incremental.incremental_search import IncrementalSearchCV
 
-__all__ = ["SuccessiveHalvingSearchCV"]
-
 
 class SuccessiveHalvingSearchCV(IncrementalSearchCV):
     """Train all models for a few calls of ``partial_fit``, and in each round the best for more.

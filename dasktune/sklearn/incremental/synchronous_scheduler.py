@@ -17,8 +17,6 @@ from dasktune.trial.checkpoint_record import CheckpointKind
 from dasktune.trial.milestone import Milestone
 from dasktune.trial.trial import Trial
 
-__all__ = ["Bracket", "ModelQueue", "SynchronousScheduler"]
-
 #: {number of a model: its records, as in `model_history_`}
 Info = dict[int, list[dict[str, Any]]]
 

@@ -22,9 +22,6 @@ from dasktune.sklearn.fits.engine import Backend, Engine
 from dasktune.sklearn.fits.fit_and_score import NOTHING_FITTED, Data, Fit, Job, Outcome, Split
 from dasktune.sklearn.searches.plots import Plots
 
-__all__ = ["AsyncFitMixin", "ClusterSearchCV", "FitTask"]
-
-
 #: Attributes that not every `fit` sets.
 _OPTIONAL_ATTRIBUTES: Final = (
     "best_estimator_",

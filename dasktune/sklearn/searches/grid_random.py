@@ -10,8 +10,6 @@ from sklearn import model_selection
 from dasktune.sklearn.searches.base import AsyncFitMixin, ClusterSearchCV
 from dasktune.sklearn.searches.predictions import BlockwisePredictions
 
-__all__ = ["GridSearchCV", "RandomizedSearchCV"]
-
 
 class GridSearchCV(AsyncFitMixin, BlockwisePredictions, model_selection.GridSearchCV, ClusterSearchCV):  # type: ignore[misc]
     """Try every combination of the given values, with cross-validation, on a Dask cluster.

@@ -10,8 +10,6 @@ from dasktune.sklearn import compat
 from dasktune.sklearn.searches.base import AsyncFitMixin, ClusterSearchCV
 from dasktune.sklearn.searches.predictions import BlockwisePredictions
 
-__all__ = ["HalvingGridSearchCV", "HalvingRandomSearchCV"]
-
 
 class HalvingGridSearchCV(AsyncFitMixin, BlockwisePredictions, compat.HalvingGridSearchCV, ClusterSearchCV):  # type: ignore[misc]
     """Try every combination of the given values; only the best get more of a resource.

@@ -7,12 +7,11 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from dasktune.results.result import Result
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.status import PublicStatus
-from dasktune.tuner.result_grid import Result, ResultGrid
-
-__all__ = ["Plots", "grid_of", "plain_params"]
+from dasktune.tuner.result_grid import ResultGrid
 
 #: Types that a figure can show on an axis, or as a category.
 _PLAIN = (str, int, float, bool, type(None))

@@ -14,9 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 from dasktune.sklearn.compat import SklearnContext, search_estimator_has
 from dasktune.sklearn.fits.backend import is_lazy, is_on_client_loop
 
-__all__ = ["BlockwisePredictions"]
-
-
 #: Attributes that may be large, and that no score depends on.
 _NOT_FOR_SCORES: Final = ("cv_results_", "history_", "model_history_", "results_", "searcher_")
 

@@ -56,8 +56,6 @@ from dasktune.trainable import with_parameters, with_resources
 from dasktune.trial.trial import Trial
 from dasktune.tuner.result_grid import ResultGrid
 
-__all__ = ["BaseTuneSearchCV"]
-
 #: Seconds of training that may be deferred to the next decision of the scheduler.
 _MAX_DEFERRED_SECONDS: Final = 5.0
 

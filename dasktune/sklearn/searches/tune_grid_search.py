@@ -13,8 +13,6 @@ from dasktune.sklearn.searches.base import FitTask
 from dasktune.sklearn.searches.tune_base import BaseTuneSearchCV
 from dasktune.sklearn.steps.candidate_space import CandidateQueue, check_candidates
 
-__all__ = ["TuneGridSearchCV"]
-
 
 class TuneGridSearchCV(BaseTuneSearchCV):
     """Try all combinations of a grid, and stop candidates early with any trial scheduler, on Dask.

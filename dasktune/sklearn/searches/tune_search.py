@@ -24,8 +24,6 @@ from dasktune.sklearn.steps.candidate_space import (
     sample_candidates,
 )
 
-__all__ = ["TuneSearchCV"]
-
 
 class TuneSearchCV(BaseTuneSearchCV):
     """Search with any searcher, and stop candidates early with any trial scheduler, on Dask.

@@ -12,8 +12,6 @@ from dasktune.errors import check
 from dasktune.logger import CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
 from dasktune.space import loguniform, randint, uniform
 
-__all__ = ["logger_callbacks", "own_argument", "ranges_as_domains"]
-
 #: The name of an argument here, and in tune-sklearn.
 _NAMES: Final[Mapping[str, str]] = {
     "n_iter": "n_trials",

@@ -40,8 +40,6 @@ from dasktune.sklearn.steps.pipeline_cache import (
 )
 from dasktune.sklearn.steps.training_modes import TrainingData, TrainingMode, choose_mode
 
-__all__ = ["Candidate", "CandidateJob", "FoldState", "is_equal"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateJob(Job):

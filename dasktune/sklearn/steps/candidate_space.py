@@ -15,15 +15,6 @@ from dasktune.runner.secret_values import with_secrets
 from dasktune.search.search_algorithm import SearchAlgorithm, SearchSpec, Suggestion
 from dasktune.space import Domain, Secret, choice, lograndint, loguniform, randint, uniform
 
-__all__ = [
-    "CandidateQueue",
-    "CandidateSpace",
-    "check_candidates",
-    "estimator_variants",
-    "example_candidates",
-    "sample_candidates",
-]
-
 #: Types of values that every searcher and the journal support. A secret is one of them: the driver
 #: reads the values of the secrets in a configuration. A worker, which decodes an index of a list,
 #: cannot read them.

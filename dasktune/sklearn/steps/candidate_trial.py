@@ -15,8 +15,6 @@ from dasktune.sklearn.steps.pipeline_cache import TransformerCache, shared_cache
 from dasktune.trainable import Trainable
 from dasktune.trial.trial import Trial
 
-__all__ = ["SCORE", "CandidateTrial", "check_metric", "last_scored", "outcomes_of"]
-
 #: The metric that schedulers and searchers optimise: the mean test score of the splits so far. With
 #: several metrics it is the mean of `CandidateJob.metric`, or of the first one.
 SCORE = "score"

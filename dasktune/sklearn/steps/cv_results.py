@@ -12,8 +12,6 @@ from dasktune.sklearn.steps.candidate_trial import last_scored, outcomes_of
 from dasktune.trial.trial import Trial
 from dasktune.tuner.raise_trial_error import reraise_trial_error
 
-__all__ = ["CvResults"]
-
 
 class CvResults:
     """The outcomes of all candidates, in the order of their trials.

@@ -17,17 +17,6 @@ from sklearn.base import clone
 from sklearn.utils import Bunch
 from sklearn.utils.metadata_routing import process_routing
 
-__all__ = [
-    "FittedTransformers",
-    "TransformerCache",
-    "apply_transformers",
-    "fit_transformers",
-    "refit_transform",
-    "route_fit_params",
-    "shared_cache",
-    "transformers_key",
-]
-
 #: The named steps of a pipeline, without the last.
 Steps = Sequence[tuple[str, Any]]
 

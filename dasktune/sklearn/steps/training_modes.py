@@ -25,15 +25,6 @@ from dasktune.errors import check
 from dasktune.sklearn.compat import safe_indexing
 from dasktune.sklearn.steps.pipeline_cache import fit_transformers, route_fit_params
 
-__all__ = [
-    "BUDGETS",
-    "TrainingData",
-    "TrainingMode",
-    "check_no_collisions",
-    "choose_mode",
-    "final_estimator",
-]
-
 #: Values of the argument `budget` of `TuneSearchCV`.
 BUDGETS: Final = (
     "auto",

@@ -20,8 +20,6 @@ from dasktune.storage.fs.redaction import redact_errors
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.fs.unpickling import loads
 
-__all__ = ["DICT_FILE", "INTERNAL_FILES", "METADATA_FILE", "Checkpoint", "dict_files"]
-
 #: File with the metadata of :meth:`Checkpoint.set_metadata`.
 METADATA_FILE: Final = ".metadata.json"
 #: File with the dict of :meth:`Checkpoint.from_dict`.

@@ -60,8 +60,6 @@ from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.metrics import flatten
 from dasktune.trial.names import checkpoint_place, is_one_name
 
-__all__ = ["MANIFEST_FILE", "CheckpointStore"]
-
 logger = logging.getLogger(__name__)
 
 MANIFEST_FILE: Final = ".manifest.json"

@@ -16,8 +16,6 @@ from dasktune.storage.fs import filesystem
 from dasktune.storage.fs.redaction import redact_errors
 from dasktune.storage.fs.storage import Storage, is_relative_name
 
-__all__ = ["EXPORT_DIR", "read_exports", "write_export_list", "write_exports"]
-
 #: Directory of the exports, below a trial's directory.
 EXPORT_DIR: Final = "exported"
 

@@ -23,8 +23,6 @@ from typing import Final
 from dasktune.errors import StorageError
 from dasktune.storage.fs.storage import Storage
 
-__all__ = ["advance_fence", "check_fence", "fence_of"]
-
 #: Names of the files; a start with a lower number than the highest one must not commit.
 _FENCE: Final = re.compile(r"\.incarnation-([0-9]{6}|[1-9][0-9]{6,17})")
 #: The only file in experiments of an older dasktune, which has the number as its content.

@@ -17,13 +17,6 @@ from dasktune.storage.checkpoints.source_files import source_files
 from dasktune.storage.fs.storage import Storage, protocol_of
 from dasktune.trial.checkpoint_record import CheckpointRecord
 
-__all__ = [
-    "INITIAL_CHECKPOINT",
-    "check_initial_checkpoint",
-    "copy_initial_checkpoint",
-    "has_initial_checkpoint",
-]
-
 #: Record of the copy. Its path cannot collide: no trial's directory starts with a dot.
 INITIAL_CHECKPOINT: Final = CheckpointRecord(
     path="trials/.beginning/checkpoint_000000_i00", index=0, iteration=0

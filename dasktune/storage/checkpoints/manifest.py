@@ -12,8 +12,6 @@ from dasktune.errors import CheckpointDamaged, StorageError
 from dasktune.storage.fs.storage import is_relative_name
 from dasktune.storage.journal.strict_json import as_count, parse
 
-__all__ = ["FORMAT", "FileEntry", "Manifest"]
-
 #: Version of the manifest's format.
 FORMAT: Final = 1
 

@@ -10,8 +10,6 @@ from typing import Final
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.checkpoints.source_files import CheckpointSource, SourceFile, source_files
 
-__all__ = ["from_bytes", "to_bytes"]
-
 #: Format of the header's length; the header has the names and sizes of the files.
 _LENGTH: Final = struct.Struct("<Q")
 

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.checkpoints.manifest import FileEntry
 
-__all__ = ["ShardedCheckpoint", "StagedShards"]
-
 
 class StagedShards(Checkpoint):
     """Copies of the files of all ranks, on the disks of their hosts.

@@ -15,15 +15,6 @@ from dasktune.storage.checkpoints.manifest import Manifest
 from dasktune.storage.fs import filesystem, local_files
 from dasktune.storage.fs.storage import is_relative_name
 
-__all__ = [
-    "CheckpointSource",
-    "SourceFile",
-    "chosen_files",
-    "is_self_contained",
-    "local_copy",
-    "source_files",
-]
-
 #: A checkpoint, the path of a local directory, or ``{relative name: content}``.
 CheckpointSource = Checkpoint | str | os.PathLike[str] | Mapping[str, bytes]
 

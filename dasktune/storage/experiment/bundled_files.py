@@ -15,13 +15,6 @@ from dasktune.storage.checkpoints.source_files import source_files
 from dasktune.storage.fs import filesystem
 from dasktune.storage.fs.storage import Storage
 
-__all__ = [
-    "ExpectedDirectory",
-    "bundle_initial_checkpoint",
-    "with_absolute_path",
-    "with_initial_checkpoint",
-]
-
 #: Largest checkpoint in bytes that is sent with the driver; Dask's scheduler keeps it in memory.
 _LARGEST: Final = 16 << 20
 

@@ -25,27 +25,15 @@ from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.scratch_files import STALE, remove_stale_files
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.fs.unpickling import loads
-from dasktune.storage.journal.journal_writer import (
-    JournalEnd,
-    JournalWriter,
-    next_epoch,
-    read_journal,
-)
+from dasktune.storage.journal.journal_reader import read_journal
+from dasktune.storage.journal.journal_writer import JournalWriter
 from dasktune.storage.journal.json_lines import decode, plain
+from dasktune.storage.journal.segments import JournalEnd, next_epoch
 from dasktune.storage.journal.snapshots import Snapshot, Snapshots
 from dasktune.storage.leader.leader_lock import LeaderLock
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.names import is_one_name
 from dasktune.version import __version__
-
-__all__ = [
-    "SPEC_FILE",
-    "ExperimentStore",
-    "check_no_leftovers",
-    "experiment_json",
-    "has_parts",
-    "is_half_created",
-]
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,6 @@ from dasktune.storage.experiment.experiment_store import SPEC_FILE
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
 
-__all__ = ["experiments_below"]
-
 
 def experiments_below(place: Storage, depth: int) -> Iterator[Storage]:
     """Yield the directories of experiments: `place` itself, or the ones below it by name.

@@ -14,8 +14,6 @@ from typing import Any
 
 from dasktune.storage.journal.json_lines import plain
 
-__all__ = ["PbtPolicyFiles"]
-
 
 class PbtPolicyFiles:
     r"""Builds the content of the policy files; each row is encoded only once.

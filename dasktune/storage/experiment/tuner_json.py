@@ -20,8 +20,6 @@ from dasktune.storage.fs.storage import Storage
 from dasktune.storage.fs.unpickling import loads
 from dasktune.storage.journal.json_lines import decode, encode, round_trips
 
-__all__ = ["SETUP_FILE", "TunerFile", "entries_of", "is_being_stored"]
-
 SETUP_FILE: Final = "tuner.json"
 #: Version of the format.
 FORMAT: Final = 1

@@ -32,26 +32,6 @@ from dasktune.storage.fs.streams import (
     within,
 )
 
-__all__ = [
-    "SMALL",
-    "Retry",
-    "at_once",
-    "create",
-    "find",
-    "is_file",
-    "is_local",
-    "is_memory",
-    "names",
-    "open_read",
-    "open_write",
-    "read_bytes",
-    "remove",
-    "remove_tree",
-    "run_each",
-    "sizes",
-    "write_bytes",
-]
-
 #: Approximate size in bytes up to which a whole file can be read in one request before its
 #: deadline.
 SMALL: Final = 4 * 1024**2

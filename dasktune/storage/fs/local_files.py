@@ -14,22 +14,6 @@ from uuid import uuid4
 
 from dasktune.errors import StorageError
 
-__all__ = [
-    "check_plain",
-    "create",
-    "is_disk_full",
-    "names",
-    "open_append",
-    "open_new",
-    "open_plain",
-    "relative_files",
-    "remove",
-    "remove_tree",
-    "replace",
-    "sync_directory",
-    "sync_file",
-]
-
 #: Prefix of files that are being written; readers ignore them.
 TEMPORARY: Final = ".tmp-"
 

@@ -15,8 +15,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["abandoned_entries", "exposure", "is_open_entry", "open_owned"]
-
 #: Another user may replace the name after the check: then `open` must neither wait nor follow.
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 

@@ -13,8 +13,6 @@ from dasktune.storage.fs.owned_entries import exposure
 from dasktune.storage.fs.scratch_files import scratch_name
 from dasktune.storage.fs.storage import Storage
 
-__all__ = ["probe", "remove_if_empty", "warn_if_exposed", "writes_nothing"]
-
 logger = logging.getLogger(__name__)
 
 

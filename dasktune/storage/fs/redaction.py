@@ -16,8 +16,6 @@ from urllib.parse import quote, quote_plus
 
 from dasktune.errors import StorageError, without_passwords
 
-__all__ = ["reading", "redact", "redact_errors", "redacted_error", "secrets_of"]
-
 _HIDDEN: Final = "***"
 #: Shortest secret that is searched for; the password "a" would hide every "a".
 _SHORTEST_TEXT: Final = 4

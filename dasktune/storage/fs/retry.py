@@ -12,8 +12,6 @@ from functools import cached_property
 from random import Random
 from typing import Final, TypeVar
 
-__all__ = ["RetrySchedule", "is_outage", "is_transient", "retry", "warn_of_outage"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

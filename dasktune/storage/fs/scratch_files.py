@@ -17,8 +17,6 @@ from uuid import uuid4
 from dasktune.storage.fs import local_files
 from dasktune.storage.fs.storage import Storage
 
-__all__ = ["STALE", "remove_stale_files", "scratch_name"]
-
 #: Age in seconds from which a file is deleted; more than all timeouts and differences of clocks.
 STALE: Final = 3600.0
 #: Kind, time of the first write in seconds since the epoch, and a random part. Files of an older

@@ -17,8 +17,6 @@ import weakref
 from struct import Struct
 from typing import Any, Final
 
-__all__ = ["SpillFile"]
-
 logger = logging.getLogger(__name__)
 
 #: Bytes of blocks that stay in memory before the file is used: more than a million results.

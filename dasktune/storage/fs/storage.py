@@ -17,8 +17,6 @@ from dasktune.storage.fs import filesystem, local_files, retry
 from dasktune.storage.fs.redaction import redact, redact_errors, secrets_of
 from dasktune.storage.fs.streams import Timeout, deadline
 
-__all__ = ["Storage", "is_relative_name", "protocol_of"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 

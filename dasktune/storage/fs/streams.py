@@ -18,8 +18,6 @@ from fsspec.spec import AbstractBufferedFile
 
 from dasktune.errors import StorageError
 
-__all__ = ["Call", "ObjectReader", "ObjectWriter", "Timeout", "deadline", "no_answer", "within"]
-
 T = TypeVar("T")
 
 #: Takes a number of bytes; returns the seconds within which they must be transferred.

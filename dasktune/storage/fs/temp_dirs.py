@@ -31,8 +31,6 @@ from typing import Final
 
 from dasktune.storage.fs.owned_entries import abandoned_entries, is_open_entry
 
-__all__ = ["is_temporary", "make_directory", "remove_own"]
-
 logger = logging.getLogger(__name__)
 
 _PREFIX: Final = "dasktune-checkpoints-"

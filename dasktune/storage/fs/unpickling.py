@@ -13,8 +13,6 @@ import io
 import pickle
 from typing import Any, Final
 
-__all__ = ["MOVED_MODULES", "MOVED_NAMES", "first_name", "loads"]
-
 #: Old and new names of modules below ``dasktune``.
 MOVED_MODULES: Final = {
     "schedulers.asha": "schedulers.halving_family.asha",

@@ -22,16 +22,6 @@ from typing import Any, Final
 from dasktune.errors import StorageError
 from dasktune.storage.journal.json_lines import compact, decode, encode
 
-__all__ = [
-    "can_pack_columns",
-    "count_rows",
-    "lines_of",
-    "numbered",
-    "read_rows",
-    "split_number",
-    "unpack_columns",
-]
-
 _KEY: Final = "$rows"
 _START: Final = b'{"$rows":'
 #: The beginning of a line's number. Keys of the user that start with ``$`` get a second ``$``, and

@@ -47,16 +47,6 @@ from uuid import uuid4
 from dasktune.errors import StorageError
 from dasktune.storage.fs import local_files
 
-__all__ = [
-    "SegmentCompressor",
-    "beginning",
-    "compress_file",
-    "compressed",
-    "lines",
-    "open_lines",
-    "share_of_lines",
-]
-
 logger = logging.getLogger(__name__)
 
 _MAGIC: Final = b"\x1f\x8b"

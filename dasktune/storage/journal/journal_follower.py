@@ -12,8 +12,6 @@ from dasktune.storage.journal import compression
 from dasktune.storage.journal.journal_reader import JournalReader
 from dasktune.storage.journal.segments import DIRECTORY, segment_name, segments
 
-__all__ = ["JournalFollower"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -17,8 +17,6 @@ from dasktune.storage.journal.segments import DIRECTORY, Header, JournalEnd, seg
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.names import is_one_name
 
-__all__ = ["HOW_TO_REPAIR", "JournalReader", "check_journal_exists", "read_journal"]
-
 S = TypeVar("S")
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)

@@ -46,17 +46,14 @@ from dasktune.storage.fs.storage import Storage
 from dasktune.storage.fs.streams import Call
 from dasktune.storage.journal.columnar import can_pack_columns, count_rows, lines_of, numbered
 from dasktune.storage.journal.compression import SegmentCompressor, compressed
-from dasktune.storage.journal.journal_reader import JournalReader, read_journal
+from dasktune.storage.journal.journal_reader import JournalReader
 from dasktune.storage.journal.json_lines import encode
 from dasktune.storage.journal.segments import (
     Header,
     JournalEnd,
-    next_epoch,
     segment_name,
     segments,
 )
-
-__all__ = ["JournalEnd", "JournalLimits", "JournalReader", "JournalWriter", "next_epoch", "read_journal"]
 
 logger = logging.getLogger(__name__)
 

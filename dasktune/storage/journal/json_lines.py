@@ -19,8 +19,6 @@ import numpy as np
 from dasktune.errors import StorageError
 from dasktune.storage.journal.strict_json import loads, within_max_depth
 
-__all__ = ["MAX_ARRAY", "MAX_REPR", "compact", "decode", "encode", "plain", "round_trips"]
-
 #: Largest number of elements of an array that is written out; of a larger one the repr is kept.
 MAX_ARRAY: Final = 1024
 #: Largest number of characters that are kept of a repr.

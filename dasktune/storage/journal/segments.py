@@ -23,8 +23,6 @@ from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.json_lines import decode
 from dasktune.storage.journal.strict_json import as_count
 
-__all__ = ["DIRECTORY", "FORMAT", "Header", "JournalEnd", "next_epoch", "segment_name", "segments"]
-
 #: Version of the journal's format.
 FORMAT: Final = 1
 #: Directory of the segments, below the experiment's.

@@ -25,8 +25,6 @@ from dasktune.storage.journal.journal_reader import JournalReader
 from dasktune.storage.journal.json_lines import decode, encode
 from dasktune.storage.journal.segments import Header, JournalEnd
 
-__all__ = ["DIRECTORY", "Snapshot", "Snapshots"]
-
 logger = logging.getLogger(__name__)
 
 #: Version of the format. In format 1 the states of trials have all results. Since format 2 they

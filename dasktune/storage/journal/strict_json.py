@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from dasktune.errors import StorageError
 
-__all__ = ["as_count", "loads", "parse", "within_max_depth"]
-
 #: Digits of the longest integer that is read: Python's default limit. The time for longer ones
 #: grows with the square of their length.
 _MAX_DIGITS: Final = 4300

@@ -17,8 +17,6 @@ from typing import Final
 from dasktune.errors import StorageError
 from dasktune.storage.fs.storage import Storage
 
-__all__ = ["DirectoryWatch"]
-
 #: The directories that are watched beside the experiment's, from when they are first seen.
 _PARTS: Final = ("driver", "journal", "trials")
 

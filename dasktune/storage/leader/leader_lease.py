@@ -15,18 +15,6 @@ from dasktune.errors import StorageError
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.strict_json import as_count, parse
 
-__all__ = [
-    "DIRECTORY",
-    "LAST_EPOCH",
-    "LONGEST_TTL",
-    "LeaderLease",
-    "epoch_of",
-    "lease_name",
-    "lock_name",
-    "machine_id",
-    "newest_epoch",
-]
-
 #: Directory of the leases, below the experiment's.
 DIRECTORY: Final = "driver"
 #: Version of the leases' format.

@@ -83,8 +83,6 @@ from dasktune.storage.leader.leader_lease import (
 )
 from dasktune.storage.leader.process_identity import has_died, process_identity
 
-__all__ = ["LeaderLock", "LeaderStatus", "OtherDriverLeadsError", "current_leader", "leader_status"]
-
 logger = logging.getLogger(__name__)
 
 #: How many times a candidate checks a lease within its ttl.

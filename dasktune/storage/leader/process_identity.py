@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["has_died", "process_identity"]
-
 #: States of a process that has ended, and whose parent has not read its exit status yet.
 _ENDED = (b"Z", b"X")
 

@@ -71,15 +71,6 @@ from dasktune.storage.queue.queue_state import (
     state_of,
 )
 
-__all__ = [
-    "RETRY_SECONDS",
-    "ExperimentQueue",
-    "ExposedQueueError",
-    "check_unexposed",
-    "may_pass",
-    "root_cause",
-]
-
 #: Seconds for which users of a queue retry an operation of its storage.
 RETRY_SECONDS: Final = 30.0
 #: Distinguishes an entry from any other JSON file.

@@ -10,17 +10,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-__all__ = [
-    "MOST_DEATHS",
-    "MOST_FAILURES",
-    "OVER",
-    "QueueState",
-    "QueueStatus",
-    "count_deaths",
-    "start_order",
-    "state_of",
-]
-
 #: Drivers of one experiment that may die one after the other without a new result.
 #: The experiment has failed then: it probably kills its drivers.
 MOST_DEATHS: Final = 10

@@ -19,19 +19,6 @@ from dasktune.trainable.api.trainable import Trainable
 from dasktune.trainable.ranks import RankRequest
 from dasktune.trial.resources import PlacementGroupFactory, as_placement_group
 
-__all__ = [
-    "BoundFunction",
-    "bound_parameters",
-    "code_address",
-    "default_resources",
-    "experiment_name",
-    "resource_help",
-    "trainable_name",
-    "validate_trainable",
-    "with_parameters",
-    "with_resources",
-]
-
 #: A function of the configuration.
 TrainableFunction = Callable[..., Any]
 

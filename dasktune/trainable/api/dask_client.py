@@ -11,8 +11,6 @@ from typing import Any
 from dasktune.errors import TuneError
 from dasktune.trainable.api.session import protected
 
-__all__ = ["get_client", "offer_pickled_client", "set_client_factory"]
-
 #: Returns the client of the trial whose code runs here. `dasktune.cluster` sets it.
 _factory: ContextVar[Callable[[], Any] | None] = ContextVar("dasktune_client", default=None)
 

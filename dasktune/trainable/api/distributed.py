@@ -17,8 +17,6 @@ from dasktune.trial.resources import (
     as_placement_group,
 )
 
-__all__ = ["rank_settings", "with_ranks"]
-
 Metrics = dict[str, Any]
 
 #: Variables that dasktune sets for each rank.

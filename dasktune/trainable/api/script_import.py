@@ -9,8 +9,6 @@ from typing import Final
 
 from dasktune.errors import ConfigError
 
-__all__ = ["check_not_imported", "importing_script"]
-
 #: The script that a command imports; empty otherwise.
 _SCRIPT: Final[ContextVar[str]] = ContextVar("dasktune_imported_script", default="")
 

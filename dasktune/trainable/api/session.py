@@ -25,22 +25,6 @@ from dasktune.trainable.reporting.recorder import Done, Recorder
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = [
-    "Notice",
-    "Session",
-    "TrialInfo",
-    "TuneContext",
-    "UserSession",
-    "enter_session",
-    "current_context",
-    "get_checkpoint",
-    "get_context",
-    "get_notice",
-    "protected",
-    "report",
-    "should_checkpoint",
-]
-
 logger = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -19,8 +19,6 @@ from dasktune.trainable.reporting.auto_metrics import AutoMetrics
 from dasktune.trainable.reporting.plain_metrics import plain_metrics
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["Trainable"]
-
 #: Key of the counters in the metadata of a checkpoint.
 _METADATA_KEY = "dasktune"
 

@@ -26,26 +26,6 @@ from dasktune.storage.checkpoints.source_files import (
 )
 from dasktune.trial.checkpoint_record import CheckpointRecord
 
-__all__ = [
-    "LARGEST",
-    "DownloadTransfer",
-    "EndTransfer",
-    "ExportTransfer",
-    "GetTransfer",
-    "LocalFile",
-    "LogChunk",
-    "ReadPiece",
-    "RelayedStore",
-    "RemoveStale",
-    "Step",
-    "Transfer",
-    "TransferQueue",
-    "UploadTransfer",
-    "WritePiece",
-    "run_transfer",
-    "write_piece",
-]
-
 #: Largest checkpoint in bytes that is sent through the driver. It passes the driver's network and
 #: its temporary directory.
 LARGEST: Final = 1 << 30

@@ -6,8 +6,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-__all__ = ["Uploader"]
-
 
 class Uploader:
     """Runs uploads in order, with a bound on how many may be unfinished; thread-safe.

@@ -11,8 +11,6 @@ from typing import Any, Final, TypeVar
 
 from dasktune.trainable.data.shared_objects import load, loads_with
 
-__all__ = ["ChildPayload", "UserCode", "open_code", "open_config"]
-
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)

@@ -28,18 +28,6 @@ import cloudpickle
 
 from dasktune.storage.fs.owned_entries import abandoned_entries, open_owned
 
-__all__ = [
-    "Frames",
-    "RemoteObject",
-    "SharedObject",
-    "dump",
-    "dumps_without",
-    "frames_of",
-    "load",
-    "loads_with",
-    "pickled_size",
-]
-
 #: The pickle, and the buffers that belong to it.
 Frames: TypeAlias = Sequence[Any]
 

@@ -12,8 +12,6 @@ from typing import Any
 from dasktune.errors import ConfigError
 from dasktune.trial.metrics import number
 
-__all__ = ["AutoMetrics", "UsageMeter"]
-
 
 class AutoMetrics:
     """Adds the auto-filled fields to results; counts iterations, time, timesteps and episodes.

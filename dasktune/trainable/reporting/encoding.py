@@ -17,18 +17,6 @@ import cloudpickle
 
 from dasktune.trainable.reporting.trial_messages import Message, Reported
 
-__all__ = [
-    "Content",
-    "Packed",
-    "ResultBatch",
-    "decode",
-    "encode",
-    "pack",
-    "size_of",
-    "size_of_packed",
-    "unpack",
-]
-
 #: A message's pickle, or the metrics of a streamed result.
 Content = bytes | dict[str, Any]
 

@@ -19,8 +19,6 @@ from dasktune.trainable.reporting.trial_messages import (
 )
 from dasktune.trial.milestone import Milestone, reached
 
-__all__ = ["MilestoneGate"]
-
 
 class MilestoneGate:
     """Decides which results are milestones, and blocks user code there until the driver answers.

@@ -13,8 +13,6 @@ from dasktune.trainable.async_exception import TrialInterrupted
 from dasktune.trainable.reporting.encoding import Content, encode, size_of
 from dasktune.trainable.reporting.trial_messages import Message
 
-__all__ = ["Outbox", "Urgency"]
-
 logger = getLogger(__name__)
 
 

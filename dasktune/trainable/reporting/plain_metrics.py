@@ -14,8 +14,6 @@ from dasktune.errors import ConfigError, ReportError
 from dasktune.trial.metrics import number
 from dasktune.trial.nesting import check_nesting
 
-__all__ = ["is_numpy_scalar", "plain_metrics"]
-
 #: Types of values that are not converted.
 _PLAIN = (bool, int, float, str, bytes, type(None))
 

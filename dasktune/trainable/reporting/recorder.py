@@ -38,8 +38,6 @@ from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.metrics import flatten, lookup
 
-__all__ = ["CheckpointHooks", "Done", "Ending", "Recorder", "Saved", "Unusable"]
-
 logger = logging.getLogger(__name__)
 
 _FULL_DISK: Final = (

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["ReportTimeout"]
-
 #: How many times per limit the thread checks while the time does not count.
 _CHECKS: Final = 10
 

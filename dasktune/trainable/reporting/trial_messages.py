@@ -17,28 +17,6 @@ from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = [
-    "Answer",
-    "CheckpointRequest",
-    "Committed",
-    "ContinueAnswer",
-    "Ended",
-    "Failed",
-    "Message",
-    "NoticeAnswer",
-    "Order",
-    "PauseAnswer",
-    "Paused",
-    "Reported",
-    "Returned",
-    "SaveAnswer",
-    "Started",
-    "StopAnswer",
-    "Stopped",
-    "Terminal",
-    "Unrestored",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:

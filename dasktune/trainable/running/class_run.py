@@ -19,8 +19,6 @@ from dasktune.trainable.running.reuse import ReusableTrainable
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.result_keys import SHOULD_CHECKPOINT
 
-__all__ = ["ClassRun"]
-
 logger = getLogger(__name__)
 
 

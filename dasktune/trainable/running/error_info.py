@@ -14,8 +14,6 @@ import cloudpickle
 from dasktune.errors import ReportError
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = ["error_info", "timeout_info"]
-
 #: A pickled exception beyond this many bytes stays on the worker.
 MAX_PICKLED = 1 << 20
 

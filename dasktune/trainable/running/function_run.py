@@ -10,8 +10,6 @@ from typing import Any, Final
 from dasktune.errors import ReportError
 from dasktune.trainable.reporting.plain_metrics import is_numpy_scalar
 
-__all__ = ["DEFAULT_METRIC", "run_function"]
-
 #: Name of the metric of a function that returns or yields a bare number.
 DEFAULT_METRIC: Final = "_metric"
 

@@ -8,8 +8,6 @@ from logging import getLogger
 
 from dasktune.trainable.async_exception import TrialInterrupted
 
-__all__ = ["GracePeriod"]
-
 logger = getLogger(__name__)
 
 

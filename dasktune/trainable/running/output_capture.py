@@ -19,8 +19,6 @@ from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.checkpoints.relay import LocalFile, LogChunk, TransferQueue, run_transfer
 from dasktune.trainable.spec import TrialSpec
 
-__all__ = ["CaptureLimits", "descriptors_redirected", "streams_redirected"]
-
 logger = logging.getLogger(__name__)
 
 _NAMES: Final = ("stdout", "stderr")

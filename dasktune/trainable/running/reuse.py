@@ -16,8 +16,6 @@ from logging import getLogger
 from dasktune.trainable.api.trainable import Trainable
 from dasktune.trainable.async_exception import AsyncRaise
 
-__all__ = ["Cleanup", "Kept", "ReusableTrainable"]
-
 logger = getLogger(__name__)
 
 

@@ -16,8 +16,6 @@ from dasktune.trainable.reporting.outbox import Outbox, Urgency
 from dasktune.trainable.reporting.trial_messages import Answer, NoticeAnswer, Order, StopAnswer, Terminal
 from dasktune.trainable.spec import TrialSpec
 
-__all__ = ["RunBase"]
-
 
 class RunBase(ABC):
     """Runs one start of a trial, in a thread, and ends it with exactly one terminal message.

@@ -28,8 +28,6 @@ from dasktune.trainable.running.run_base import RunBase
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.user_error import ErrorInfo
 
-__all__ = ["ThreadRun", "TrialSpec"]
-
 
 class ThreadRun(RunBase):
     """Runs one start of a trial, from :class:`Started` to exactly one terminal message.

@@ -17,8 +17,6 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-__all__ = ["IN_MEMORY", "BlockStore", "MemoryBlocks", "UnreadableValue", "pack_rows", "unpack_rows"]
-
 #: The kinds of columns.
 _CONSTANT: Final = "constant"
 _COUNTING: Final = "counting"

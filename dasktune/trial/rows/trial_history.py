@@ -30,8 +30,6 @@ from dasktune.trial.rows.row_blocks import (
     unpack_rows,
 )
 
-__all__ = ["BLOCK_ROWS", "History", "StoredRows"]
-
 logger = logging.getLogger(__name__)
 
 Row = dict[str, Any]

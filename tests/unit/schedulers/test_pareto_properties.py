@@ -7,8 +7,9 @@ from math import inf, nan
 import pytest
 
 from dasktune.errors import ConfigError
+from dasktune.results.result import Result
 from dasktune.trial.status import PublicStatus
-from dasktune.tuner.result_grid import Result, ResultGrid
+from dasktune.tuner.result_grid import ResultGrid
 
 
 def result(trial_id, *row):

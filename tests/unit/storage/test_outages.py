@@ -21,7 +21,8 @@ from dasktune.storage.fs import retry
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.fs.streams import PART
 from dasktune.storage.journal import journal_writer
-from dasktune.storage.journal.journal_writer import JournalLimits, JournalWriter, read_journal
+from dasktune.storage.journal.journal_reader import read_journal
+from dasktune.storage.journal.journal_writer import JournalLimits, JournalWriter
 
 
 class Time:

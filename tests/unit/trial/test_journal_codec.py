@@ -164,8 +164,8 @@ def made(kind: type) -> object:
 
 def kinds_of(module: ModuleType, *bases: type) -> list[type]:
     """Return the events or actions of a module."""
-    public = [getattr(module, name) for name in module.__all__]
-    own = [one for one in public if isinstance(one, type) and "__dataclass_params__" in vars(one)]
+    defined = [one for one in vars(module).values() if getattr(one, "__module__", "") == module.__name__]
+    own = [one for one in defined if isinstance(one, type) and "__dataclass_params__" in vars(one)]
     return [one for one in own if one not in bases]
 
 

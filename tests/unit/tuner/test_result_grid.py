@@ -8,6 +8,7 @@ from math import inf, nan
 import pytest
 
 from dasktune.errors import ConfigError, TrialError, TuneError
+from dasktune.results.result import Result
 from dasktune.storage.fs.storage import Storage
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.resources import PlacementGroupFactory
@@ -16,7 +17,7 @@ from dasktune.trial.rows.trial_history import History, StoredRows
 from dasktune.trial.status import PublicStatus, TrialStatus
 from dasktune.trial.trial import Trial
 from dasktune.trial.user_error import ErrorInfo
-from dasktune.tuner.result_grid import NoResultError, Result, ResultGrid
+from dasktune.tuner.result_grid import NoResultError, ResultGrid
 
 
 def record(index, **metrics):

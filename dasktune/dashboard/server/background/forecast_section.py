@@ -13,8 +13,6 @@ from dasktune.dashboard.report.style import INPUT
 from dasktune.dashboard.server.background.forecast_task import MOST_RESULTS, ForecastTask
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 
-__all__ = ["forecast_section"]
-
 _ABOUT = (
     "What would this experiment have cost, and lost, under other trial schedulers? The trials that have "
     "trained to their end are replayed under each of them. It takes some seconds."

@@ -12,8 +12,6 @@ from dasktune.dashboard.server.cpu_budget import CpuBudget
 from dasktune.errors import TuneError
 from dasktune.forecast.what_if import WhatIf
 
-__all__ = ["MOST_RESULTS", "ForecastTask", "Replay"]
-
 logger = logging.getLogger(__name__)
 
 #: Maximum number of results of an experiment that is replayed in a server, which may be the

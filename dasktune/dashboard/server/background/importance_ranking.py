@@ -12,8 +12,6 @@ from dasktune.dashboard.figures.importance import Ranked, ranking_task
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.server.repeated_errors import RepeatedErrors
 
-__all__ = ["ImportanceRanking"]
-
 logger = logging.getLogger(__name__)
 
 #: The share of the time in which forests are fitted.

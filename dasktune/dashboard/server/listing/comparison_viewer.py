@@ -22,8 +22,6 @@ from dasktune.dashboard.server.listing.spec_view import SpecView
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.text.formatting import format_duration
 
-__all__ = ["MOST_COMPARED", "ComparisonViewer"]
-
 #: Largest number of experiments in one comparison.
 MOST_COMPARED: Final = 12
 

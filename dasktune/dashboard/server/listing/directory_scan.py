@@ -12,8 +12,6 @@ from dasktune.storage.experiment.experiment_store import SPEC_FILE
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
 
-__all__ = ["DirectoryScan"]
-
 #: Maximum number of experiments. If there are more, the last ones by name are listed.
 _MOST: Final = 500
 #: Maximum number of entries that cannot be read.

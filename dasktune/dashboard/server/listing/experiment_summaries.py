@@ -19,8 +19,6 @@ from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_follower import JournalFollower
 from dasktune.storage.leader.leader_lock import leader_status
 
-__all__ = ["ExperimentSummaries", "ExperimentSummary"]
-
 logger = logging.getLogger(__name__)
 
 #: Seconds for which one call of `refresh` reads.

@@ -47,8 +47,6 @@ from dasktune.dashboard.server.listing.spec_view import SpecView
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.text.formatting import format_duration, plural
 
-__all__ = ["ListViewer"]
-
 _MAX_TEXT: Final = 120
 _NO_UPDATE: Final = "the list of experiments could not be updated"
 

@@ -15,8 +15,6 @@ from dasktune.dashboard.report.style import INPUT
 from dasktune.results.result import is_auto_filled
 from dasktune.trial.metrics import Mode, flatten, number
 
-__all__ = ["MetricSelect", "chosen_metric"]
-
 #: Maximum number of metrics offered, of trials whose last results are read for their names, and of
 #: characters of a name.
 _MOST_METRICS: Final = 60

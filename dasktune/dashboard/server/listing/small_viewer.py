@@ -12,8 +12,6 @@ from bokeh.models import CustomJS
 
 from dasktune.dashboard.server.repeated_errors import RepeatedErrors
 
-__all__ = ["SmallViewer"]
-
 logger = logging.getLogger(__name__)
 
 #: Milliseconds between two updates.

@@ -12,8 +12,6 @@ from dasktune.dashboard.figures.figure_spec import FigureSpec
 from dasktune.dashboard.report.style import CARD
 from dasktune.dashboard.server.diff import RenderedFigure
 
-__all__ = ["SpecView"]
-
 
 class SpecView:
     """A figure or table in one viewer.

@@ -24,8 +24,6 @@ from dasktune.storage.fs.storage import Storage
 from dasktune.text.formatting import printable_lines
 from dasktune.trainable.ranks import log_files_of_rank
 
-__all__ = ["LogView"]
-
 logger = logging.getLogger(__name__)
 
 #: Maximum number of bytes shown of each file: its end.

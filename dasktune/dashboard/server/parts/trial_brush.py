@@ -28,8 +28,6 @@ from bokeh.models import (
 from dasktune.dashboard.report.style import INPUT, colour
 from dasktune.dashboard.report.table_scripts import BRUSH_NAME
 
-__all__ = ["TrialBrush"]
-
 #: The column that names the trial of each point or line.
 _COLUMN: Final = "trial"
 #: Columns with the places of points, and of the corners of lines.

@@ -16,7 +16,7 @@ from dasktune.storage.experiment import experiment_store
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.probe import probe
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal.journal_writer import JournalReader, read_journal
+from dasktune.storage.journal.journal_reader import JournalReader, read_journal
 from dasktune.storage.leader.leader_lock import LeaderLock
 from dasktune.trial.checkpoint_record import CheckpointRecord
 

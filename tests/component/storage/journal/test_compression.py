@@ -17,14 +17,9 @@ from dasktune.storage.fs import local_files
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal import compression
 from dasktune.storage.journal.journal_follower import JournalFollower
-from dasktune.storage.journal.journal_writer import (
-    JournalLimits,
-    JournalReader,
-    JournalWriter,
-    next_epoch,
-    read_journal,
-)
-from dasktune.storage.journal.segments import segment_name
+from dasktune.storage.journal.journal_reader import JournalReader, read_journal
+from dasktune.storage.journal.journal_writer import JournalLimits, JournalWriter
+from dasktune.storage.journal.segments import next_epoch, segment_name
 from dasktune.storage.leader.directory_watch import DirectoryWatch
 
 SMALL = JournalLimits(segment_size=5_000)

@@ -16,16 +16,9 @@ from fake_object_store import FakeObjectStore
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal import journal_writer
-from dasktune.storage.journal.journal_reader import check_journal_exists
-from dasktune.storage.journal.journal_writer import (
-    JournalEnd,
-    JournalLimits,
-    JournalReader,
-    JournalWriter,
-    next_epoch,
-    read_journal,
-)
-from dasktune.storage.journal.segments import segment_name
+from dasktune.storage.journal.journal_reader import JournalReader, check_journal_exists, read_journal
+from dasktune.storage.journal.journal_writer import JournalLimits, JournalWriter
+from dasktune.storage.journal.segments import JournalEnd, next_epoch, segment_name
 
 T = TypeVar("T")
 

@@ -12,7 +12,9 @@ import pytest
 from dasktune.errors import CheckpointNotFound
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal.journal_writer import JournalWriter, next_epoch, read_journal
+from dasktune.storage.journal.journal_reader import read_journal
+from dasktune.storage.journal.journal_writer import JournalWriter
+from dasktune.storage.journal.segments import next_epoch
 from dasktune.trial.checkpoint_record import CheckpointRecord
 
 WRITER = """

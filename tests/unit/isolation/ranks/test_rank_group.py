@@ -19,7 +19,6 @@ from dasktune.isolation.ranks.rank_group import (
     RankFailed,
     RankGroup,
     RanksKilled,
-    WorkerGone,
     owners_of_files,
 )
 from dasktune.isolation.ranks.rank_messages import (
@@ -50,6 +49,7 @@ from dasktune.isolation.ranks.rank_messages import (
     WriteShard,
 )
 from dasktune.isolation.ranks.rank_metrics import pack_metrics, unpack_metrics
+from dasktune.isolation.ranks.shard_transfers import WorkerGone
 from dasktune.storage.checkpoints.manifest import FileEntry
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.ranks import RankSettings

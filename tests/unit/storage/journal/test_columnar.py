@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from dasktune.errors import StorageError
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.columnar import can_pack_columns, count_rows, lines_of, unpack_columns
-from dasktune.storage.journal.journal_writer import JournalReader, JournalWriter, read_journal
+from dasktune.storage.journal.journal_reader import JournalReader, read_journal
+from dasktune.storage.journal.journal_writer import JournalWriter
 from dasktune.storage.journal.json_lines import decode, encode
 
 

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from dasktune.trial.actions import DeleteCheckpoint
+from dasktune.trial.apply import add_checkpoint
 from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import CheckpointLost, CheckpointStored
 from dasktune.trial.names import checkpoint_place
@@ -56,14 +57,11 @@ class CheckpointReferences:
         record : CheckpointRecord
             The new checkpoint, newer than all others of this trial.
         """
-        trial.next_checkpoint = record.index + 1
         deletions = self._hold(trial, record) if record.iteration <= trial.held_at else []
-        before, trial.memory = trial.memory, None
+        before = trial.memory
+        add_checkpoint(trial, record)
         expired = [] if before is None else [before]
-        if record.kind is CheckpointKind.MEMORY:
-            trial.memory = record
-        else:
-            trial.checkpoints.append(record)
+        if record.kind is CheckpointKind.PERSISTENT:
             for old in self._retention.expired(trial.checkpoints):
                 trial.checkpoints.remove(old)
                 expired.append(old)
@@ -155,7 +153,7 @@ class CheckpointReferences:
         # checkpoint, which must not be deleted in between.
         self._references[record.path] += 1
         deletions = [*self._drop_origin(trial), *self._drop_hold(trial)]
-        trial.origin, trial.cloned_in = record, trial.incarnation
+        trial.origin = record
         return deletions
 
     def hold(self, trial: Trial) -> list[DeleteCheckpoint]:

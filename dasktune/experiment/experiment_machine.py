@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from math import inf
 from typing import Any, ClassVar, NamedTuple
 
@@ -30,20 +31,12 @@ from dasktune.experiment import trial_actions, user_requests
 from dasktune.experiment.checkpoint_references import CheckpointReferences
 from dasktune.experiment.experiment_state import ExperimentState
 from dasktune.experiment.exploit import Exploits
-from dasktune.experiment.failures import (
-    clear_suspicion,
-    count_failure,
-    count_loss,
-    experiment_failure_reason,
-    judged,
-    lost_too_often,
-)
+from dasktune.experiment.failures import experiment_failure_reason, judged, lost_too_often
 from dasktune.experiment.pending_suggestion import PendingSuggestion
-from dasktune.experiment.policies import Policies, record
+from dasktune.experiment.policies import Policies
 from dasktune.experiment.recorded_decisions import RecordedDecisions
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.experiment.trial_actions import Fail
-from dasktune.experiment.trial_index import apply_resources, is_current
 from dasktune.experiment.trial_state import StoredHistories
 from dasktune.schedulers.decision import Command, Continue, Decision, Exploit, Pause, Resize, Stop
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
@@ -66,12 +59,13 @@ from dasktune.trial.actions import (
     UnpauseTrial,
     YieldTrial,
 )
+from dasktune.trial.apply import is_current, new_trial
 from dasktune.trial.metrics import score
 from dasktune.trial.resources import ElasticPlacement
 from dasktune.trial.rows.row_blocks import IN_MEMORY, BlockStore
+from dasktune.trial.rows.trial_history import History
 from dasktune.trial.status import TrialStatus
-from dasktune.trial.trial import NO_STATUS_LOG, Trial
-from dasktune.trial.user_error import ErrorInfo
+from dasktune.trial.trial import Trial
 
 #: The statuses in which the policies decide on a trial's result.
 _DECIDABLE = frozenset({TrialStatus.RUNNING, TrialStatus.YIELDING, TrialStatus.SUSPENDING})
@@ -168,8 +162,9 @@ class ExperimentMachine:
             stopper=stopper,
             exploits=self.exploits,
         )
-        #: The actions so far for the event that is being handled.
+        #: The actions so far for the event that is being handled, and its time.
         self._actions: list[Action] = []
+        self._now = 0.0
         #: The scheduler's commands that are still to be carried out. A queue, because carrying one
         #: out may end a trial, which may lead to further commands.
         self._commands: deque[Command] = deque()
@@ -284,7 +279,7 @@ class ExperimentMachine:
         InvalidTransition
             If the trial's status does not allow the event, which is a bug in dasktune.
         """
-        self._actions = []
+        self._actions, self._now = [], event.time
         self._policies.recorded = recorded
         current, is_new_result = True, False
         trial = None
@@ -295,7 +290,7 @@ class ExperimentMachine:
                 is_new_result = self._on_trial_event(trial, event)
         else:
             self._on_other_event(event)
-        self._carry_out_commands(event.time)
+        self._carry_out_commands()
         if self.validate_each_event:
             self.trial_index.validate(*([trial] if trial else []))
         return HandleResult(self._actions, current, is_new_result)
@@ -311,15 +306,14 @@ class ExperimentMachine:
             case events.Answered():
                 self._commands.extend(self.scheduler.on_answer(event.number, event.answer))
             case events.TimePassed():
-                self._on_time(event.time)
+                self._on_time()
                 self._resolve_standstill()
             case events.StopRequested():
-                self._stop_everything(event.reason, event.time)
+                self._stop_everything(event.reason)
             case events.InterruptRequested():
                 pass  # the run ends, and the experiment stays as it is
             case events.TrialStopRequested():
-                stop = Stop(event.reason, early=False)
-                self._stop(self.trials[event.trial_id], stop, event.time)
+                self._stop(self.trials[event.trial_id], Stop(event.reason, early=False))
             case events.TrialPauseRequested() | events.TrialUnpauseRequested():
                 self._pause_or_unpause(self.trials[event.trial_id], event)
             case events.TrialAddRequested():
@@ -350,18 +344,11 @@ class ExperimentMachine:
 
     def _on_trial_event(self, trial: Trial, event: events.TrialEvent) -> bool:
         """Apply a worker's event, and return whether it brought a new result."""
-        is_new_result = False
-        before = self.trial_index.move(trial, event)
-        trial.last_seq = max(trial.last_seq, event.seq)
+        before = trial.status
+        is_new_result = self._apply(trial, event)
         match event:
             case events.ResultReported():
-                is_new_result = self._on_result(trial, event)
-            case events.TrialStarted():
-                trial.worker = event.worker
-                trial.started_at = event.time if trial.started_at is None else trial.started_at
-            case events.CheckpointCommitted():
-                self._actions += self._checkpoints.keep(trial, event.checkpoint)
-                self._clear_suspicion(trial)
+                self._on_result(trial, event, is_new=is_new_result)
             case events.TrialFailed():
                 self._on_failed(trial, event)
             case events.TrialLost():
@@ -369,18 +356,29 @@ class ExperimentMachine:
             case events.RestoreFailed():
                 self._checkpoints.lose(event.path)
             case _:
-                pass  # The others only change the status.
+                pass  # Nothing to decide.
         if trial.status.is_final:
-            self._conclude(trial, event.time, was_active=True)
+            self._conclude(trial, was_active=True)
         elif self._policies.on_status_change(trial, before):
             self.state.search_waits = False
         if not isinstance(event, events.ResultReported):
             # The event may have freed a place. The time budget is tested before a trial starts
             # there; `_on_result` has tested it already.
-            self._on_time(event.time)
+            self._on_time()
         if trial.status is TrialStatus.PAUSED and not self._commands:
             # The trial may have been the last one that ran, and the other trials may wait for it.
             self._resolve_standstill()
+        return is_new_result
+
+    def _apply(self, trial: Trial, event: events.TrialEvent) -> bool:
+        was_suspect = trial.is_suspect
+        if isinstance(event, events.ResultReported | events.CheckpointCommitted) and event.checkpoint:
+            self._actions += self._checkpoints.keep(trial, event.checkpoint)
+        if isinstance(event, events.TrialFailed):
+            event = replace(event, error=judged(event.error, self.trials.values()))
+        is_new_result = self.trial_index.apply(trial, event, event.time)
+        if was_suspect and not trial.is_suspect and trial.status is TrialStatus.RUNNING:
+            self._emit(AdmitOthers(trial_id=trial.trial_id, incarnation=trial.incarnation))
         return is_new_result
 
     def _on_suggested(self, event: events.Suggested) -> None:
@@ -396,62 +394,47 @@ class ExperimentMachine:
             self._add(event)
 
     def _add(self, event: events.Suggested | events.TrialAddRequested) -> None:
-        trial = user_requests.new_trial(event, self._blocks)
+        trial = new_trial(event, History(store=self._blocks, owner=event.trial_id))
         self.trial_index.add(trial)
         self._commands.extend(self.scheduler.on_trial_add(trial) or ())
         if self.state.stop_reason:
             # The end of the experiment was requested while the suggestion was computed.
-            self._stop(trial, Stop(self.state.stop_reason, early=False), event.time)
+            self._stop(trial, Stop(self.state.stop_reason, early=False))
 
     def _pause_or_unpause(
         self, trial: Trial, request: events.TrialPauseRequested | events.TrialUnpauseRequested
     ) -> None:
         action = user_requests.action_for_request(trial, request)
         if action is not None:
-            trial.pause_reason = getattr(action, "reason", "")
             self._emit(action)
 
     # Results
 
-    def _on_result(self, trial: Trial, event: events.ResultReported) -> bool:
-        if event.checkpoint is not None:
-            self._actions += self._checkpoints.keep(trial, event.checkpoint)
+    def _on_result(self, trial: Trial, event: events.ResultReported, *, is_new: bool) -> None:
         result = event.metrics
-        # A result that the worker sent before it received the pause of an exploit belongs to the
-        # trial's former history: it is not recorded.
-        is_new = trial.cloned_in < trial.incarnation and record(trial, result)
         if is_new and self._goal is not None:
             self._keep_best(trial, score(result, *self._goal))
-        self._clear_suspicion(trial)
         if trial.status not in _DECIDABLE:
-            self._on_time(event.time)
-            return is_new
-        if event.awaits and trial.status is TrialStatus.RUNNING:
-            trial.awaiting_seq = event.seq
+            self._on_time()
+            return
         position = len(self._actions)
         decision = self._policies.decide(trial, result, event.time, is_new=is_new, at=position)
         if isinstance(decision, Fail):
-            self._fail(trial, decision.error)
-            self._on_time(event.time)
+            self._emit(trial_actions.fail_action(trial, decision.error))
+            self._on_time()
         else:
             # If the time budget ends the experiment here, it stops the trial before the decision
             # is carried out, which then has no effect.
-            self._on_time(event.time)
-            self._carry_out(trial, decision, event.time)
+            self._on_time()
+            self._carry_out(trial, decision)
         self._commands.extend(decision.commands)
-        return is_new
 
     @staticmethod
     def _keep_best(trial: Trial, points: float | None) -> None:
         if points is not None and (trial.best_score is None or points > trial.best_score):
             trial.best_score = points
 
-    def _fail(self, trial: Trial, error: ErrorInfo) -> None:
-        trial.errors.append(error)
-        trial.reason = error.message
-        self._emit(trial_actions.fail_action(trial, error))
-
-    def _carry_out(self, trial: Trial, decision: Decision, now: float) -> None:
+    def _carry_out(self, trial: Trial, decision: Decision) -> None:
         if trial.status not in _DECIDABLE:
             return  # The experiment was ended in the meantime.
         match decision:
@@ -459,22 +442,19 @@ class ExperimentMachine:
                 if trial.awaiting_seq:
                     milestones = self._policies.milestones(trial)
                     self._emit(trial_actions.continue_action(trial, milestones, decision))
-                    trial.awaiting_seq = 0
                     self._hold_checkpoint(trial, decision)
             case Pause():
-                trial.pause_reason = decision.reason
                 self._emit(trial_actions.pause_action(trial, decision))
                 self._hold_checkpoint(trial, decision)
             case Resize():
-                trial.pause_reason = decision.reason
                 self._emit(trial_actions.resize_action(trial, decision))
                 self._hold_checkpoint(trial, decision)
             case Exploit():
                 self._exploit(self.exploits.action_for(trial, decision))
             case Stop():  # pragma: no branch - these are all
-                self._stop(trial, decision, now)
+                self._stop(trial, decision)
 
-    def _carry_out_commands(self, now: float) -> None:
+    def _carry_out_commands(self) -> None:
         if not self._commands and self._policies.recorded is None:
             return
         trials, to_exploit = self.trials, self.exploits.action_for
@@ -486,7 +466,7 @@ class ExperimentMachine:
             if isinstance(action, ExploitTrial):
                 self._exploit(action)
             elif isinstance(action, StopTrial | FinishTrial):
-                self._stop(trials[action.trial_id], Stop(action.reason, early=action.early), now)
+                self._stop(trials[action.trial_id], Stop(action.reason, early=action.early))
             else:
                 self._emit(action)
         # In a replay, the scheduler may have given commands that the journal lacks. Discard them.
@@ -499,7 +479,6 @@ class ExperimentMachine:
     def _exploit(self, action: ExploitTrial | None) -> None:
         assert action is not None, "an exploit without a checkpoint was replaced when it was decided"
         trial, donor = self.trials[action.trial_id], self.trials[action.donor]
-        trial.pause_reason = action.reason
         self._emit(action)
         self._actions += self.exploits.apply(action)
         self._policies.on_exploit(trial, donor)
@@ -517,43 +496,31 @@ class ExperimentMachine:
         if isinstance(request, ElasticPlacement) and num_ranks not in (0, len(request.bundles)):
             resized = request.resized(num_ranks)
             self._emit(ChangeRequest(trial_id=key, incarnation=incarnation, resources=resized))
-        trial.incarnation = self.state.next_incarnation(trial)
-        trial.last_seq = 0
-        self._emit(trial_actions.start_action(trial, self._policies.on_start(trial)))
-
-    def _clear_suspicion(self, trial: Trial) -> None:
-        if clear_suspicion(trial) and trial.status is TrialStatus.RUNNING:
-            self._emit(AdmitOthers(trial_id=trial.trial_id, incarnation=trial.incarnation))
+        incarnation = self.state.next_incarnation(trial)
+        self._emit(trial_actions.start_action(trial, incarnation, self._policies.on_start(trial)))
 
     def _on_failed(self, trial: Trial, event: events.TrialFailed) -> None:
-        error = judged(event.error, self.trials.values())
-        too_often = count_failure(trial, error, self.settings.max_failures)
-        if trial.status is TrialStatus.ERROR:
-            trial.reason = event.error.message
-        elif too_often or self._failure_reason(trial):
+        too_often = 0 <= self.settings.max_failures < trial.failures
+        if trial.status is not TrialStatus.ERROR and (too_often or self._failure_reason(trial)):
             self._end_in_error(trial, event.error.message)
 
     def _on_lost(self, trial: Trial, event: events.TrialLost) -> None:
-        too_often = count_loss(trial, event, self.settings.max_worker_losses)
+        too_often = trial.worker_losses > self.settings.max_worker_losses
         if too_often and trial.status in (TrialStatus.PENDING, TrialStatus.SUSPENDED):
             self._end_in_error(trial, lost_too_often(trial, event))
 
     def _end_in_error(self, trial: Trial, reason: str) -> None:
-        trial.reason = reason
         self._emit(GiveUp(trial_id=trial.trial_id, incarnation=trial.incarnation, reason=reason))
 
-    def _stop(self, trial: Trial, decision: Stop, now: float, *, at_once: bool = False) -> None:
+    def _stop(self, trial: Trial, decision: Stop, *, at_once: bool = False) -> None:
         if trial_actions.ends_anyway(trial):
             return  # A trial that is stopped twice keeps the first reason.
-        trial.reason, trial.stopped_early = decision.reason, decision.early
         self._emit(trial_actions.stop_action(trial, decision, at_once=at_once))
         if trial.status.is_final:
-            self._conclude(trial, now, was_active=False)
+            self._conclude(trial, was_active=False)
 
-    def _conclude(self, trial: Trial, now: float, *, was_active: bool) -> None:
+    def _conclude(self, trial: Trial, *, was_active: bool) -> None:
         """Report the end of a trial to the policies, once, and release its checkpoints."""
-        trial.ended_at = now
-        trial.status_log = NO_STATUS_LOG
         self._actions += self._checkpoints.release_all(trial)
         self.state.search_waits = False
         self._commands.extend(self._policies.on_end(trial, was_active=was_active))
@@ -561,7 +528,7 @@ class ExperimentMachine:
         if failed and not self.state.stop_reason and (reason := self._failure_reason(trial)):
             self.state.first_failed = trial
             at_once = bool(self.settings.fail_fast) or trial.fails_all_trials
-            self._stop_everything(reason, now, at_once=at_once)
+            self._stop_everything(reason, at_once=at_once)
 
     # Another session
 
@@ -589,7 +556,6 @@ class ExperimentMachine:
     def _yield(self, trial: Trial, event: events.ShareExceeded) -> None:
         """Let a trial leave its worker for another experiment, unless it has left it meanwhile."""
         if trial.incarnation == event.incarnation and trial.status is TrialStatus.RUNNING:
-            trial.pause_reason = event.reason
             key, incarnation = trial.trial_id, trial.incarnation
             self._emit(YieldTrial(trial_id=key, incarnation=incarnation, reason=event.reason))
 
@@ -603,10 +569,9 @@ class ExperimentMachine:
         was_final = trial.status.is_final
         self.state.reopen()
         key, incarnation = trial.trial_id, trial.incarnation
+        deletions = self._checkpoints.drop_all(trial) if fresh else []
         self._emit(ReopenTrial(trial_id=key, incarnation=incarnation, fresh=fresh))
-        user_requests.reset_trial(trial, fresh=fresh)
-        if fresh:
-            self._actions += self._checkpoints.drop_all(trial)
+        self._actions += deletions
         if was_final:
             self._commands.extend(self.scheduler.on_trial_add(trial) or ())
 
@@ -664,18 +629,18 @@ class ExperimentMachine:
 
     # The time, and the end of the experiment
 
-    def _on_time(self, now: float) -> None:
+    def _on_time(self) -> None:
         is_over = bool(self.state.stop_reason)
-        reason = self._policies.on_time(now, is_over=is_over, at=len(self._actions))
+        reason = self._policies.on_time(self._now, is_over=is_over, at=len(self._actions))
         if reason:
             self._actions.append(EndExperiment(reason=reason))
-            self._stop_everything(reason, now)
+            self._stop_everything(reason)
 
-    def _stop_everything(self, reason: str, now: float, *, at_once: bool = False) -> None:
+    def _stop_everything(self, reason: str, *, at_once: bool = False) -> None:
         self.state.stop_reason = self.state.stop_reason or reason
         self.state.search_finished = True
         for trial in tuple(self.trials.values()):
-            self._stop(trial, Stop(self.state.stop_reason, early=False), now, at_once=at_once)
+            self._stop(trial, Stop(self.state.stop_reason, early=False), at_once=at_once)
 
     def _resolve_standstill(self) -> None:
         """Let the scheduler decide on the waiting trials if no trial runs and none may start.
@@ -696,8 +661,8 @@ class ExperimentMachine:
 
     def _emit(self, action: TrialAction) -> None:
         trial = self.trials[action.trial_id]
-        before = self.trial_index.move(trial, action)
+        before = trial.status
+        self.trial_index.apply(trial, action, self._now)
         if self._policies.on_status_change(trial, before):
             self.state.search_waits = False
-        apply_resources(trial, action)
         self._actions.append(action)

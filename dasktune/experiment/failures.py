@@ -1,4 +1,4 @@
-"""Counts failures of user code and losses of workers, and applies their limits."""
+"""The reasons for which failures of user code and losses of workers end trials and experiments."""
 
 from __future__ import annotations
 
@@ -10,23 +10,6 @@ from dasktune.text.formatting import plural
 from dasktune.trial.events import TrialLost
 from dasktune.trial.trial import Trial
 from dasktune.trial.user_error import ErrorInfo
-
-
-def count_failure(trial: Trial, error: ErrorInfo, limit: int) -> bool:
-    """Count a failure of a trial's code, and return whether it exceeds the limit.
-
-    Parameters
-    ----------
-    trial : Trial
-        The trial.
-    error : ErrorInfo
-        The exception of its code.
-    limit : int
-        How many failures of a trial are retried; -1 is any number.
-    """
-    trial.errors.append(error)
-    trial.failures += 1
-    return 0 <= limit < trial.failures
 
 
 def judged(error: ErrorInfo, trials: Iterable[Trial]) -> ErrorInfo:
@@ -65,32 +48,6 @@ def experiment_failure_reason(settings: ExperimentSettings, trials: Iterable[Tri
     return f"trials have failed more often than {times}, {failed.trial_id} the last of them"
 
 
-def count_loss(trial: Trial, event: TrialLost, limit: int) -> bool:
-    """Count the loss of a trial's worker, and return whether it exceeds the limit.
-
-    Progress since the last loss resets the counts. A loss that several trials share counts against
-    none of them, because any of them may have caused it; see `Trial.is_suspect`.
-
-    Parameters
-    ----------
-    trial : Trial
-        The trial.
-    event : TrialLost
-        The loss.
-    limit : int
-        How many losses without progress are retried.
-    """
-    if trial.progress > trial.progress_at_loss:
-        trial.worker_losses = trial.shared_losses = 0
-    trial.progress_at_loss = trial.progress
-    trial.losses += 1
-    if event.charged and event.shared:
-        trial.shared_losses += 1
-    else:
-        trial.worker_losses += event.charged
-    return trial.worker_losses > limit
-
-
 def lost_too_often(trial: Trial, event: TrialLost) -> str:
     """Return the reason of a trial that ends because it has lost its worker too often.
 
@@ -105,17 +62,3 @@ def lost_too_often(trial: Trial, event: TrialLost) -> str:
         f"lost its worker {trial.worker_losses} times without progress in between, and no "
         f"other trial with it; the last time: {event.reason}"
     )
-
-
-def clear_suspicion(trial: Trial) -> bool:
-    """Clear the suspicion against a trial that has made progress, and return whether it did.
-
-    Parameters
-    ----------
-    trial : Trial
-        Any trial, after a result or a checkpoint.
-    """
-    if not trial.is_suspect or trial.progress <= trial.progress_at_loss:
-        return False
-    trial.shared_losses = 0
-    return True

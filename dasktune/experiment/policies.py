@@ -35,25 +35,6 @@ from dasktune.trial.user_error import ErrorInfo
 _CONTINUE = Continue()
 
 
-def record(trial: Trial, result: dict[str, Any]) -> bool:
-    """Add a result to its trial's history, and return whether it is new.
-
-    Parameters
-    ----------
-    trial : Trial
-        The trial that reported it.
-    result : dict
-        Flat metrics. The history keeps this dict, not a copy, until it is packed.
-
-    Returns
-    -------
-    bool
-        False for an iteration that the trial had reported before. The result then replaces that
-        row, if the history has it.
-    """
-    return trial.history.record(result)
-
-
 class Policies:
     """Asks the policies of an experiment and combines their answers into one decision.
 

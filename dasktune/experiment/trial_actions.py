@@ -56,14 +56,14 @@ _OFF_WORKERS = frozenset(
 
 
 def start_action(
-    trial: Trial, milestones: tuple[Milestone, ...]
+    trial: Trial, incarnation: int, milestones: tuple[Milestone, ...]
 ) -> actions.StartTrial | actions.RestoreTrial:
     """Return the action that starts a trial, from its checkpoint if it has one."""
     checkpoint = trial.restore_point
     if checkpoint is None:
         return actions.StartTrial(
             trial_id=trial.trial_id,
-            incarnation=trial.incarnation,
+            incarnation=incarnation,
             config=trial.config,
             resources=trial.request,
             milestones=milestones,
@@ -71,7 +71,7 @@ def start_action(
         )
     return actions.RestoreTrial(
         trial_id=trial.trial_id,
-        incarnation=trial.incarnation,
+        incarnation=incarnation,
         config=trial.config,
         resources=trial.request,
         checkpoint=checkpoint,

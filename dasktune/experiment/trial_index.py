@@ -21,12 +21,13 @@ from typing import Any
 
 from dasktune.errors import InvalidTransition
 from dasktune.experiment.trial_state import StoredHistories, trial_from_state, trial_state
-from dasktune.trial.actions import ChangeRequest, ResizeTrial, TrialAction
+from dasktune.trial.actions import TrialAction
+from dasktune.trial.apply import apply_action, apply_event
 from dasktune.trial.events import TrialEvent
 from dasktune.trial.result_keys import TRAINING_ITERATION
 from dasktune.trial.rows.row_blocks import IN_MEMORY, BlockStore
 from dasktune.trial.status import TRANSITIONS, PublicStatus, TrialStatus
-from dasktune.trial.trial import Trial
+from dasktune.trial.trial import NO_STATUS_LOG, Trial, new_status_log
 
 
 class TrialIndex:
@@ -79,6 +80,7 @@ class TrialIndex:
         if trial.trial_id in self.trials:
             raise InvalidTransition(f"a second trial {trial.trial_id} was added")
         self.trials[trial.trial_id] = trial
+        trial.status_log = new_status_log()
         self._counts[trial.status] += 1
         self.pending[trial.trial_id] = trial
         if trial.added:
@@ -89,24 +91,33 @@ class TrialIndex:
                 if one is not trial:
                     self.pending.move_to_end(one.trial_id, last=False)
 
-    def move(self, trial: Trial, cause: TrialEvent | TrialAction) -> TrialStatus:
-        """Change a trial's status as `TRANSITIONS` says, and return its former status."""
+    def apply(self, trial: Trial, cause: TrialEvent | TrialAction, time: float) -> bool:
+        """Apply an event or an action to its trial; return whether it brought a new result.
+
+        Raises
+        ------
+        InvalidTransition
+            If `TRANSITIONS` has no row for it.
+        """
         before = trial.status
-        after = TRANSITIONS.get((before, type(cause)))
         trial.status_log.append((before, type(cause), cause.incarnation, getattr(cause, "seq", 0)))
-        if after is None:
+        if (before, type(cause)) not in TRANSITIONS:
             name = type(cause).__name__
             raise InvalidTransition(
                 f"trial {trial.trial_id} is {before.value} and got {name}", status_log_lines(trial)
             )
-        if after is not before:
-            self._reindex(trial, before, after)
-        return before
+        is_new_result = False
+        if isinstance(cause, TrialEvent):
+            is_new_result = apply_event(trial, cause)
+        else:
+            apply_action(trial, cause, time)
+        self._reindex(trial, before)
+        return is_new_result
 
-    def _reindex(self, trial: Trial, before: TrialStatus, after: TrialStatus) -> None:
-        key = trial.trial_id
-        trial.status = after
-        trial.awaiting_seq = 0
+    def _reindex(self, trial: Trial, before: TrialStatus) -> None:
+        key, after = trial.trial_id, trial.status
+        if after is before:
+            return
         self._counts[before] -= 1
         self._counts[after] += 1
         for index in self._indexes(before):
@@ -196,6 +207,7 @@ class TrialIndex:
         """
         for one in state["trials"]:
             trial = trial_from_state(one, histories, blocks)
+            trial.status_log = NO_STATUS_LOG if trial.status.is_final else new_status_log()
             self.trials[trial.trial_id] = trial
             self._counts[trial.status] += 1
             self.num_added += trial.added
@@ -222,38 +234,6 @@ class TrialIndex:
         counted = sum(self._counts.values())
         if counted != len(self.trials):
             raise InvalidTransition(f"{counted} trials are counted, {len(self.trials)} exist")
-
-
-def is_current(trial: Trial, event: TrialEvent) -> bool:
-    """Whether a worker's event belongs to its trial's current incarnation and is new.
-
-    A worker repeats its messages until they are acknowledged, and the acknowledgement may be lost.
-    Messages of an incarnation come in the order of their `seq`, so that one which is not above
-    `last_seq` is a repetition. Events with ``seq=0`` are the driver's own and come once.
-    """
-    if event.incarnation != trial.incarnation or not trial.status.is_active:
-        return False
-    return event.seq > trial.last_seq or not event.seq
-
-
-def apply_resources(trial: Trial, action: TrialAction) -> None:
-    """Set a trial's resources if an action changes them.
-
-    The new resources count from now on, although a trial that is being resized holds its former
-    ones until it has left its worker. Otherwise the same resources could be promised to several
-    trials.
-
-    Parameters
-    ----------
-    trial : Trial
-        The action's trial.
-    action : TrialAction
-        The decision.
-    """
-    if isinstance(action, ResizeTrial | ChangeRequest):
-        base = trial.base_resources
-        trial.resources = action.resources
-        trial.first_resources = None if action.resources == base else base
 
 
 def status_log_lines(trial: Trial) -> tuple[str, ...]:

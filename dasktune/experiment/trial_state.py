@@ -13,7 +13,7 @@ from dasktune.trial.result_keys import TRAINING_ITERATION
 from dasktune.trial.rows.row_blocks import IN_MEMORY, BlockStore
 from dasktune.trial.rows.trial_history import History, StoredRows
 from dasktune.trial.status import TrialStatus
-from dasktune.trial.trial import NO_STATUS_LOG, Trial
+from dasktune.trial.trial import Trial
 from dasktune.trial.user_error import ErrorInfo
 
 #: Returns the results of a trial that preceded the state, by the trial's id.
@@ -115,7 +115,7 @@ def trial_from_state(
             raise StorageError(f"trial_id must be one name, got {name!r:.80}")
     checkpoints, losses = state["progress_at_loss"]
     first = state["first_resources"]
-    trial = Trial(
+    return Trial(
         **{name: state[name] for name in _PLAIN},
         resources=PlacementGroupFactory.from_json(state["resources"]),
         first_resources=None if first is None else PlacementGroupFactory.from_json(first),
@@ -130,9 +130,6 @@ def trial_from_state(
         ancestry=tuple(state["ancestry"]),
         errors=list(map(ErrorInfo.from_json, state["errors"])),
     )
-    if trial.status.is_final:
-        trial.status_log = NO_STATUS_LOG
-    return trial
 
 
 def _history_state(history: History, *, rows: bool, since: int | None) -> dict[str, Any]:

@@ -1,18 +1,14 @@
-"""Apply the user's requests about single trials: pause, unpause, add, reopen."""
+"""The actions that the user's requests about single trials lead to."""
 
 from __future__ import annotations
 
 from dasktune.trial.actions import CheckpointTrial, RecallTrial, ResumeTrial, SuspendTrial
 from dasktune.trial.events import (
-    Suggested,
-    TrialAddRequested,
     TrialPauseRequested,
     TrialUnpauseRequested,
 )
-from dasktune.trial.rows.row_blocks import IN_MEMORY, BlockStore
-from dasktune.trial.rows.trial_history import History
 from dasktune.trial.status import TrialStatus
-from dasktune.trial.trial import Trial, new_status_log
+from dasktune.trial.trial import Trial
 
 #: Statuses of a trial that runs or is about to run: its worker must pause it.
 _ON_A_WORKER = frozenset(
@@ -77,48 +73,3 @@ def checkpoint_action(trial: Trial) -> CheckpointTrial | None:
     if trial.status is not TrialStatus.RUNNING:
         return None
     return CheckpointTrial(trial_id=trial.trial_id, incarnation=trial.incarnation)
-
-
-def new_trial(event: Suggested | TrialAddRequested, blocks: BlockStore = IN_MEMORY) -> Trial:
-    """Return the trial that an event adds.
-
-    Parameters
-    ----------
-    event : Suggested or TrialAddRequested
-        An event with a configuration.
-    blocks : BlockStore, default=IN_MEMORY
-        Keeps the older results of the trial.
-    """
-    assert event.config is not None, "a trial is added only with a configuration"
-    assert event.resources is not None, "an event has resources exactly if it has a configuration"
-    trial = Trial(
-        trial_id=event.trial_id,
-        config=event.config,
-        resources=event.resources,
-        pickled=event.pickled,
-        history=History(store=blocks, owner=event.trial_id),
-    )
-    if isinstance(event, TrialAddRequested):
-        trial.tag, trial.added = _ADDED, True
-    else:
-        trial.tag, trial.name, trial.dirname = event.tag, event.name, event.dirname
-    return trial
-
-
-def reset_trial(trial: Trial, *, fresh: bool) -> None:
-    """Clear the end of a trial, so that the trial can run again.
-
-    Parameters
-    ----------
-    trial : Trial
-        A trial that is pending again.
-    fresh : bool
-        Also reset its results, errors and resources. Its checkpoints are not touched.
-    """
-    trial.reason, trial.pause_reason, trial.ended_at, trial.stopped_early = "", "", None, False
-    trial.failures = trial.worker_losses = trial.shared_losses = 0
-    trial.status_log = new_status_log()
-    if fresh:
-        trial.resources, trial.first_resources = trial.base_resources, None
-        trial.history, trial.errors = History(store=trial.history.store, owner=trial.trial_id), []
-        trial.best_score, trial.started_at, trial.ancestry = None, None, ()

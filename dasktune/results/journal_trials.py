@@ -7,18 +7,14 @@ journal. So a directory can be read even if its author is not trusted or its cod
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import islice
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dasktune.errors import StorageError
-from dasktune.experiment.exploit import cut_back
-from dasktune.experiment.failures import clear_suspicion, count_failure, count_loss
-from dasktune.experiment.policies import record as append_result
-from dasktune.experiment.trial_index import apply_resources, is_current
 from dasktune.experiment.trial_state import trial_from_state
-from dasktune.experiment.user_requests import new_trial, reset_trial
 from dasktune.storage.experiment.tuner_json import TunerFile
 from dasktune.storage.fs.retry import is_transient
 from dasktune.storage.fs.spill_file import SpillFile
@@ -26,14 +22,13 @@ from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import JournalReader, check_journal_exists
 from dasktune.storage.journal.snapshots import Snapshot, Snapshots
 from dasktune.trial import actions, events
-from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
+from dasktune.trial.apply import add_checkpoint, apply_action, apply_event, is_current, new_trial
+from dasktune.trial.checkpoint_record import CheckpointKind
 from dasktune.trial.journal_codec import decode_actions, decode_event
 from dasktune.trial.retention import Retention
 from dasktune.trial.rows.row_blocks import IN_MEMORY, BlockStore
-from dasktune.trial.rows.trial_history import History
-from dasktune.trial.status import TRANSITIONS
+from dasktune.trial.rows.trial_history import History, LastRow
 from dasktune.trial.trial import Trial
-from dasktune.trial.user_error import ErrorInfo
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +55,7 @@ def load_last_results(storage: Storage) -> list[Trial]:
     StorageError
         As for :func:`load_trials`.
     """
-    return _load(storage, _trimming)
+    return _load(storage, last_only=True)
 
 
 def load_trials(storage: Storage) -> list[Trial]:
@@ -82,19 +77,16 @@ def load_trials(storage: Storage) -> list[Trial]:
     StorageError
         If the journal is damaged, or missing although the experiment had trials.
     """
-    return _load(storage, lambda trials, records: iter(records))
+    return _load(storage, last_only=False)
 
 
-def _load(
-    storage: Storage, filtered: Callable[[dict[str, Trial], Iterable[Record]], Iterator[Record]]
-) -> list[Trial]:
-    """Return the trials; `filtered` yields the records, and may change trials in between."""
+def _load(storage: Storage, *, last_only: bool) -> list[Trial]:
     check_journal_exists(storage, may_be_new=True)
     for snapshot in Snapshots(storage).newest_first():
         reader = JournalReader(storage, start=snapshot.position)
         try:
-            trials = _trials_of(storage, snapshot)
-            apply_records(trials, filtered(trials, reader), SpillFile())
+            trials = _trials_of(storage, snapshot, last_only=last_only)
+            apply_records(trials, reader, SpillFile(), last_only=last_only)
         except (StorageError, *_MALFORMED) as error:
             # The journal has everything: a snapshot only saves time.
             logger.warning("ignoring an unusable snapshot of %s: %r", storage, error)
@@ -104,32 +96,23 @@ def _load(
             # A power cut can keep a snapshot and lose the records before it.
             logger.warning("ignoring a snapshot of %s: it is newer than the journal", storage)
     trials = {}
-    apply_records(trials, filtered(trials, JournalReader(storage)), SpillFile())
+    apply_records(trials, JournalReader(storage), SpillFile(), last_only=last_only)
     return list(trials.values())
 
 
-def _trimming(trials: dict[str, Trial], records: Iterable[Record]) -> Iterator[Record]:
-    """Yield records, and remove from each trial what its last result makes superfluous."""
-    for trial in trials.values():
+def _trials_of(storage: Storage, snapshot: Snapshot, *, last_only: bool) -> dict[str, Trial]:
+    histories, blocks = JournalHistories(storage, snapshot.position), SpillFile()
+    trials = [trial_from_state(one, histories, blocks) for one in snapshot.state["trials"]]
+    for trial in trials if last_only else ():
+        trial.history = LastRow(trial.history[-1:], owner=trial.trial_id)
         _trim(trial)
-    for record in records:
-        yield record
-        # The record has been applied now.
-        trial_id = record.get("trial_id")
-        if isinstance(trial_id, str) and trial_id in trials:
-            _trim(trials[trial_id])
+    return {trial.trial_id: trial for trial in trials}
 
 
 def _trim(trial: Trial) -> None:
-    trial.history.keep_last()
+    """Remove what the last result of a trial makes superfluous."""
     trial.checkpoints.clear()
     del trial.errors[:-1]
-
-
-def _trials_of(storage: Storage, snapshot: Snapshot) -> dict[str, Trial]:
-    histories, blocks = JournalHistories(storage, snapshot.position), SpillFile()
-    trials = [trial_from_state(one, histories, blocks) for one in snapshot.state["trials"]]
-    return {trial.trial_id: trial for trial in trials}
 
 
 def retention_of(storage: Storage) -> Retention:
@@ -222,7 +205,12 @@ def _is_lasting(error: StorageError) -> bool:
 
 
 def apply_records(
-    trials: dict[str, Trial], records: Iterable[Record], blocks: BlockStore = IN_MEMORY
+    trials: dict[str, Trial],
+    records: Iterable[Record],
+    blocks: BlockStore = IN_MEMORY,
+    *,
+    last_only: bool = False,
+    skip_malformed: bool = False,
 ) -> None:
     """Bring trials up to date with the records of a journal.
 
@@ -234,116 +222,110 @@ def apply_records(
         The records, in order.
     blocks : BlockStore, default=IN_MEMORY
         Keeps the older results of new trials.
+    last_only : bool, default=False
+        Keep only the last result and the last error of each trial, and no checkpoints.
+    skip_malformed : bool, default=False
+        Skip malformed records.
 
     Raises
     ------
     StorageError
-        If a record is malformed.
+        If a record is malformed and not skipped.
     """
+    history = LastRow if last_only else partial(History, store=blocks)
     for record in records:
         try:
-            _apply(trials, record, blocks)
+            changed = apply_record(trials, record, history).trial
         except _MALFORMED as error:
+            if skip_malformed:
+                continue
             raise StorageError(f"malformed record {str(record)[:200]}: {error!r}") from error
+        if last_only and changed is not None:
+            _trim(changed)
 
 
-def _apply(trials: dict[str, Trial], record: Record, blocks: BlockStore) -> None:
+class AppliedRecord(NamedTuple):
+    """What a record has changed.
+
+    Attributes
+    ----------
+    event : ExperimentEvent or None
+        The event; None if this version does not know it.
+    trial : Trial or None
+        The trial that the record is about, if it exists.
+    is_current : bool
+        False for a worker's event of an earlier incarnation, and for a repeated one: it has changed
+        nothing.
+    actions : list of Action or None
+        The actions, in order; None for each that this version does not know.
+    """
+
+    event: events.ExperimentEvent | None
+    trial: Trial | None
+    is_current: bool
+    actions: list[actions.Action | None]
+
+
+def apply_record(
+    trials: dict[str, Trial], record: Record, history: Callable[..., History] = LastRow
+) -> AppliedRecord:
+    """Bring trials up to date with one record; its errors may be of nearly any type.
+
+    Parameters
+    ----------
+    trials : dict of str to Trial
+        As for :func:`apply_records`.
+    record : mapping
+        The record.
+    history : callable, default=LastRow
+        ``history(owner=trial_id)`` returns the empty history of a new trial.
+    """
     event = decode_event(record)
-    match event:
-        case None:  # an event of a newer version
-            pass
-        case events.Suggested(config=dict()) | events.TrialAddRequested():
-            trials[event.trial_id] = new_trial(event, blocks)
-        case events.CheckpointStored():
-            _keep(trials[event.trial_id], event.checkpoint)
-        case events.TrialEvent():
-            trial = trials.get(event.trial_id)
-            if trial is not None and is_current(trial, event):
-                trial.last_seq = max(trial.last_seq, event.seq)
-                _apply_event(trial, event)
-                if isinstance(event, events.RestoreFailed):
-                    _forget(trials, event.path)
-        case _:  # about the experiment, not about a trial
-            pass
-    for action in decode_actions(record):
+    is_current = True
+    # Nearly all events are results.
+    if isinstance(event, events.TrialEvent):
+        is_current = _apply_event(trials, event)
+    else:
+        _apply_other(trials, event, history)
+    decided = decode_actions(record) if "actions" in record else []
+    for action in decided:
         if isinstance(action, actions.DeleteCheckpoint):
             # A copy in memory has the path of the stored checkpoint, which stays.
             if action.checkpoint.kind is CheckpointKind.PERSISTENT:
-                _forget({action.trial_id: trials[action.trial_id]}, action.checkpoint.path)
+                _forget([trials[action.trial_id]], action.checkpoint.path)
         elif isinstance(action, actions.TrialAction):
-            _apply_action(trials[action.trial_id], action, float(record["time"]))
+            apply_action(trials[action.trial_id], action, float(record["time"]))
+    return AppliedRecord(event, trials.get(record.get("trial_id", "")), is_current, decided)
 
 
-def _apply_event(trial: Trial, event: events.TrialEvent) -> None:
-    _move(trial, type(event), event.time)
+def _apply_other(
+    trials: dict[str, Trial], event: events.ExperimentEvent | None, history: Callable[..., History]
+) -> None:
     match event:
-        case events.ResultReported():
-            if event.checkpoint is not None:
-                _keep(trial, event.checkpoint)
-            # A result that was sent before the trial became a clone belongs to its former history.
-            if trial.cloned_in < trial.incarnation:
-                append_result(trial, event.metrics)
-            clear_suspicion(trial)
-        case events.CheckpointCommitted():
-            _keep(trial, event.checkpoint)
-            clear_suspicion(trial)
-        case events.TrialStarted():
-            trial.worker = event.worker
-            trial.started_at = event.time if trial.started_at is None else trial.started_at
-        case events.TrialLost():
-            count_loss(trial, event, limit=0)  # the journal says whether the trial ended for it
-        case events.TrialFailed():
-            count_failure(trial, event.error, limit=-1)
-            if trial.status.is_final:
-                trial.reason = event.error.message
-        case _:  # changes only the status
+        case events.Suggested(config=None):
+            pass
+        case events.Suggested() | events.TrialAddRequested():
+            if event.trial_id not in trials:
+                trials[event.trial_id] = new_trial(event, history(owner=event.trial_id))
+        case events.CheckpointStored():
+            add_checkpoint(trials[event.trial_id], event.checkpoint)
+        case _:  # about the experiment, or of a newer version
             pass
 
 
-def _keep(trial: Trial, checkpoint: CheckpointRecord) -> None:
-    # A checkpoint in memory that is stored late has a lower number than newer ones.
-    trial.next_checkpoint = max(trial.next_checkpoint, checkpoint.index + 1)
-    if checkpoint.kind is CheckpointKind.PERSISTENT:
-        trial.checkpoints.append(checkpoint)
+def _apply_event(trials: Mapping[str, Trial], event: events.TrialEvent) -> bool:
+    trial = trials.get(event.trial_id)
+    if trial is None or not is_current(trial, event):
+        return False
+    if isinstance(event, events.ResultReported | events.CheckpointCommitted) and event.checkpoint:
+        add_checkpoint(trial, event.checkpoint)
+    apply_event(trial, event)
+    if isinstance(event, events.RestoreFailed):
+        _forget(trials.values(), event.path)
+    return True
 
 
-def _forget(trials: Mapping[str, Trial], path: str) -> None:
+def _forget(trials: Iterable[Trial], path: str) -> None:
     """Remove a checkpoint from the trial that has it."""
-    for trial in trials.values():
+    for trial in trials:
         trial.checkpoints = [one for one in trial.checkpoints if one.path != path]
-
-
-def _apply_action(trial: Trial, action: actions.TrialAction, time: float) -> None:
-    _move(trial, type(action), time)
-    apply_resources(trial, action)
-    match action:
-        case actions.StartTrial() | actions.RestoreTrial():
-            trial.incarnation, trial.last_seq = action.incarnation, 0
-        case actions.ReopenTrial():
-            reset_trial(trial, fresh=action.fresh)
-            if action.fresh:
-                trial.checkpoints = []
-        case actions.ExploitTrial():
-            trial.config, trial.pickled = action.config, action.pickled
-            trial.pause_reason = action.reason
-            if action.checkpoint is not None:
-                cut_back(trial, action.checkpoint.iteration)
-                trial.cloned_in = trial.incarnation
-        case actions.LeaveWorker() | actions.SuspendTrial():
-            trial.pause_reason = action.reason
-        case actions.ResumeTrial():
-            trial.pause_reason = ""
-        case actions.StopTrial() | actions.FinishTrial():
-            trial.reason, trial.stopped_early = action.reason, action.early
-        case actions.GiveUp():
-            trial.reason, trial.stopped_early = action.reason, False
-        case actions.FailTrial():
-            trial.reason, trial.stopped_early = action.reason, False
-            trial.errors.append(ErrorInfo(message=action.reason, traceback=action.traceback))
-        case _:  # changes only the status
-            pass
-
-
-def _move(trial: Trial, cause: type[Any], time: float) -> None:
-    trial.status = TRANSITIONS.get((trial.status, cause), trial.status)
-    trial.ended_at = time if trial.status.is_final else None

@@ -584,7 +584,8 @@ class TrialRunner:
     def _record(self, event: ExperimentEvent, handled: HandleResult) -> None:
         """Append an event to the journal, and log losses and failures."""
         trial = self.experiment.trials.get(getattr(event, "trial_id", ""))
-        self._position = self._store.append(journal_record(event, handled.actions, trial))
+        record = journal_record(event, handled.actions, trial, is_current=handled.is_current)
+        self._position = self._store.append(record)
         if isinstance(event, TrialEvent) and event.seq:
             # This includes outdated and repeated events: a worker repeats them until acknowledged.
             self._unacknowledged[event.trial_id, event.incarnation] = event

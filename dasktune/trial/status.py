@@ -32,12 +32,17 @@ class PublicStatus(str, Enum):
     TERMINATED = "TERMINATED"
     ERROR = "ERROR"
 
+    #: That of `Enum` is a function in Python, which each lookup would call.
+    __hash__ = str.__hash__
+
     def __str__(self) -> str:
         return self.value
 
 
 class TrialStatus(str, Enum):
     """The status of a trial, work in flight included."""
+
+    __hash__ = str.__hash__
 
     PENDING = "pending"
     STARTING = "starting"

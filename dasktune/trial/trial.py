@@ -18,12 +18,12 @@ _MOST_SHARED_LOSSES = 2
 #: Number of an unfinished trial's last transitions that are kept for error messages.
 STATUS_LOG_LENGTH = 30
 
-#: The empty log that all ended trials share. One for each would take over half a KiB.
+#: The empty log of ended trials and of those read from a journal. Others take over half a KiB each.
 NO_STATUS_LOG: deque[tuple[TrialStatus, type, int, int]] = deque(maxlen=0)
 
 
 def new_status_log() -> deque[tuple[TrialStatus, type, int, int]]:
-    """Return an empty log for a new trial."""
+    """Return an empty log for a trial that an experiment adds."""
     return deque(maxlen=STATUS_LOG_LENGTH)
 
 
@@ -102,7 +102,7 @@ class Trial:
     reason: str = ""
     #: Whether a scheduler has ended it, or is about to, before its training was complete.
     stopped_early: bool = False
-    #: Why it was last paused.
+    #: Why it waits, or leaves its worker; empty once it starts again or has ended.
     pause_reason: str = ""
     #: Seconds on the runner's clock; None until it happens.
     started_at: float | None = None
@@ -112,7 +112,9 @@ class Trial:
     #: `seq` of the result at which the worker waits for a decision; 0 if it does not wait.
     awaiting_seq: int = 0
     #: The last transitions, for error messages, oldest first: status, cause, incarnation, seq.
-    status_log: deque[tuple[TrialStatus, type, int, int]] = field(default_factory=new_status_log, repr=False)
+    status_log: deque[tuple[TrialStatus, type, int, int]] = field(
+        default_factory=lambda: NO_STATUS_LOG, repr=False
+    )
 
     @property
     def folder(self) -> str:

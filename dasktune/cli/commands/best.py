@@ -6,15 +6,17 @@ import argparse
 from typing import Any, Final
 
 from dasktune.cli.arguments import add_experiment, add_format, add_goal, add_storage_options, storage_of
-from dasktune.cli.experiment_overview import Overview, read_experiment
-from dasktune.cli.history import MetricHistory
 from dasktune.cli.output import write, write_json
-from dasktune.dashboard.model.trial_projection import TrialProjection
 from dasktune.errors import ConfigError, StorageError, check
+from dasktune.results.journal_trials import apply_records
 from dasktune.results.ranking import rank, summarize
 from dasktune.storage.experiment.experiment_store import ExperimentStore
+from dasktune.storage.fs.spill_file import SpillFile
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.journal_reader import check_journal_exists, read_journal
 from dasktune.text.text_table import fields_text
-from dasktune.trial.metrics import Mode
+from dasktune.trial.metrics import Mode, flatten
+from dasktune.trial.trial import Trial
 
 _SCOPES: Final = ("last", "all", "avg", "last-5-avg", "last-10-avg")
 
@@ -40,26 +42,24 @@ def run(arguments: argparse.Namespace) -> int:
     """Show the best trial."""
     storage = storage_of(arguments)
     metric, mode = _goal(ExperimentStore(storage).spec(), arguments)
-    history = MetricHistory(metric)
-    overview = read_experiment(storage, metric=metric, mode=mode, watch=history.apply)
-    best, value = _best(overview, history, metric, mode, arguments.scope)
-    path = f"{overview.storage}/trials/{best.folder}"
-    checkpoint = f"{overview.storage}/{best.checkpoint}" if best.checkpoint else None
+    best, value = _best(storage, metric, mode, arguments.scope)
+    path = f"{storage}/trials/{best.folder}"
+    checkpoint = None if best.checkpoint is None else f"{storage}/{best.checkpoint.path}"
     about: dict[str, Any] = {
         "trial_id": best.trial_id,
         "metric": metric,
         "mode": mode,
         "scope": arguments.scope,
         "value": value,
-        "status": best.status,
-        "training_iteration": best.iteration,
+        "status": best.public_status.value,
+        "training_iteration": best.last_iteration,
         "path": path,
         "checkpoint": checkpoint,
     }
     if arguments.format == "json":
-        write_json({**about, "config": history.config(best.trial_id), "metrics": best.metrics})
+        write_json({**about, "config": best.config, "metrics": best.last_result})
     else:
-        config = {f"config/{name}": value for name, value in best.config.items()}
+        config = {f"config/{name}": value for name, value in flatten(best.config).items()}
         write(fields_text({**about, **config}))
     return 0
 
@@ -76,18 +76,19 @@ def _goal(spec: Any, arguments: argparse.Namespace) -> tuple[str, Mode]:
     return metric, mode
 
 
-def _best(
-    overview: Overview, history: MetricHistory, metric: str, mode: Mode, scope: Any
-) -> tuple[TrialProjection, float]:
+def _best(storage: Storage, metric: str, mode: Mode, scope: Any) -> tuple[Trial, float]:
+    check_journal_exists(storage, may_be_new=True)
+    trials: dict[str, Trial] = {}
+    apply_records(trials, read_journal(storage), SpillFile(), skip_malformed=True)
     compared = [
         (value, trial)
-        for trial in overview.projection.trials
-        if (value := summarize(history.rows(trial.trial_id), metric, mode, scope, finite=True)) is not None
+        for trial in trials.values()
+        if (value := summarize(trial.history, metric, mode, scope, finite=True)) is not None
     ]
     if not compared:
-        reported = sorted({name for trial in overview.projection.trials for name in trial.metrics})
+        reported = sorted({name for trial in trials.values() for name in trial.last_result})
         raise StorageError(
-            f"no trial of {overview.storage} has a finite {metric!r}; reported: "
+            f"no trial of {storage} has a finite {metric!r}; reported: "
             f"{', '.join(reported[:20]) or 'nothing'}"
         )
     value, trial = max(compared, key=lambda pair: rank(pair[0], mode))

@@ -44,7 +44,7 @@ def _failures(trials: Iterable[TrialProjection]) -> str:
     for trial in trials:
         if trial.status == "ERROR" or trial.error:
             texts.append(_last_failure(trial))
-        elif trial.failures:
+        elif any(attempt.outcome == "failed" for attempt in trial.attempts):
             # A restore that runs a failed trial again forgets the error; `error.txt` keeps it.
             earlier.append(one_line(trial.trial_id))
     texts = texts or ["no trial failed"]

@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dasktune.dashboard.model.rank_places import RankPlaces
 from dasktune.dashboard.model.trial_projection import ExploitMark, TrialProjection
+from dasktune.results import journal_trials
 from dasktune.trial import actions, events
-from dasktune.trial.checkpoint_record import CheckpointRecord
-from dasktune.trial.journal_codec import decode_actions, decode_event, event_type
 from dasktune.trial.metrics import flatten, lookup, number
+from dasktune.trial.status import PUBLIC, TrialStatus
 
 if TYPE_CHECKING:
     from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 
 Record = Mapping[str, Any]
-
-#: Maximum number of characters kept of a traceback (its end) and of other texts (their beginning).
-_MOST_TRACEBACK: Final = 10_000
-_MOST_TEXT: Final = 500
 
 #: How an attempt ends, by the event that ends it.
 _OUTCOMES: Final[dict[type, str]] = {
@@ -30,6 +26,15 @@ _OUTCOMES: Final[dict[type, str]] = {
     events.TrialFailed: "failed",
     events.TrialLost: "lost",
     events.RestoreFailed: "lost",
+}
+
+#: A status for each public one.
+_STATUSES: Final = {
+    "PENDING": TrialStatus.PENDING,
+    "RUNNING": TrialStatus.RUNNING,
+    "PAUSED": TrialStatus.PAUSED,
+    "TERMINATED": TrialStatus.TERMINATED,
+    "ERROR": TrialStatus.ERROR,
 }
 
 #: How a visit to a rung ends, by the scheduler's decision.
@@ -44,8 +49,10 @@ _RUNG_OUTCOMES: Final[dict[type, str]] = {
 }
 
 
-def apply_record(experiment: ExperimentProjection, record: Record) -> None:  # noqa: C901, PLR0912, PLR0915 - one case for each event
+def apply_record(experiment: ExperimentProjection, record: Record) -> None:
     """Apply a record of the journal to a projection; it costs O(1).
+
+    The trials themselves change as for every other reader. Here is what figures show besides.
 
     Parameters
     ----------
@@ -59,65 +66,79 @@ def apply_record(experiment: ExperimentProjection, record: Record) -> None:  # n
     Exception
         If the record is malformed. The exception may be of nearly any type.
     """
-    time = float(record["time"])
-    last_time = experiment.now
+    time, last_time = float(record["time"]), experiment.now
     experiment.advance_time(time)
-    trial = experiment.find(record.get("trial_id"))
+    event, changed, is_current, decided = journal_trials.apply_record(experiment.folded, record)
+    trial = None if changed is None else experiment.projection_of(changed, record, time)
     at_rung = False
-    # Nearly all records are results: they are read without making an event object of each.
-    if event_type(record) is events.ResultReported:
-        if trial is None:
-            return
-        at_rung = _apply_result(experiment, trial, record, time)
-    else:
-        event = decode_event(record)
-        match event:
-            case None:  # an event of a newer version
-                pass
-            case events.Suggested():
-                experiment.is_exhausted = event.finished
-                trial = experiment.add_trial(event.trial_id, record["config"], time, event.dirname)
-            case events.TrialAddRequested():
-                if experiment.find(event.trial_id) is None:
-                    experiment.count_added()
-                trial = experiment.add_trial(event.trial_id, event.config, time)
-            case events.HoldRequested() | events.ReleaseRequested():
-                experiment.on_hold = isinstance(event, events.HoldRequested)
-            case events.SessionBegan():
-                experiment.begin_session(last_time, time, event.total_samples)
-            case events.CapacityChanged():
-                experiment.record_capacity({"": event.capacity}, time)
-            case events.ClusterChanged():
-                experiment.record_capacity(event.workers, time)
-            case events.StopRequested():
-                experiment.stop_reason = _short(event.reason)
-            case _ if trial is not None:
-                _apply_event(experiment, trial, event, time)
-            case _:
-                pass
-        resources = getattr(event, "resources", None)
-        if trial is not None and resources is not None:
-            _set_request(experiment, trial, resources)
-    if "actions" in record:
-        for action in decode_actions(record):
-            _apply_action(experiment, action, time, trial if at_rung else None)
+    if isinstance(event, events.TrialEvent):
+        if trial is not None and is_current:
+            at_rung = _apply_trial_event(experiment, trial, event, time)
+    elif event is not None:
+        _apply_other_event(experiment, event, last_time)
+    if trial is not None and getattr(event, "resources", None) is not None:
+        trial.request = experiment.intern_resources(trial.trial.resources.bundles)
+    for action in decided:
+        _apply_action(experiment, action, time, trial if at_rung else None)
     if trial is not None:
-        experiment.set_status(trial, record.get("status", trial.status))
+        _adopt_status(trial, record)
         experiment.mark_changed(trial)
 
 
-def _set_request(experiment: ExperimentProjection, trial: TrialProjection, resources: Any) -> None:
-    """Set what a trial requests from a `PlacementGroupFactory`."""
-    trial.request = experiment.intern_resources(resources.bundles)
-    # A request that may shrink says how many bundles are all of them.
-    trial.max_ranks = getattr(resources, "max_bundles", 0)
+def _adopt_status(trial: TrialProjection, record: Record) -> None:
+    """Set the status that the record states, if this version has skipped what has led to it."""
+    stated = record.get("status")
+    if stated is not None and stated != PUBLIC[trial.trial.status]:
+        trial.trial.status = _STATUSES[stated]
+
+
+def _apply_other_event(experiment: ExperimentProjection, event: events.OtherEvent, last_time: float) -> None:
+    match event:
+        case events.Suggested():
+            experiment.is_exhausted = event.finished
+        case events.HoldRequested() | events.ReleaseRequested():
+            experiment.on_hold = isinstance(event, events.HoldRequested)
+        case events.SessionBegan():
+            experiment.begin_session(last_time, event.time, event.total_samples)
+        case events.CapacityChanged():
+            experiment.record_capacity({"": event.capacity}, event.time)
+        case events.ClusterChanged():
+            experiment.record_capacity(event.workers, event.time)
+        case events.StopRequested():
+            experiment.stop_reason = event.reason
+        case _:  # nothing that figures show, or about a trial alone
+            pass
+
+
+def _apply_trial_event(
+    experiment: ExperimentProjection, trial: TrialProjection, event: events.TrialEvent, time: float
+) -> bool:
+    """Apply a worker's event; return whether the trial's scheduler decides about it at a rung."""
+    outcome = _OUTCOMES.get(type(event))
+    if outcome is not None:
+        trial.end_attempt(outcome, time)
+    match event:
+        case events.ResultReported():
+            return _apply_result(experiment, trial, event)
+        case events.TrialStarted():
+            experiment.begin_attempt(trial, event.worker, time)
+            trial.ranks = RankPlaces(event.ranks, trial.max_ranks) if event.ranks else None
+        case events.CheckpointCommitted():
+            trial.add_checkpoint(event.checkpoint.path)
+        case events.TrialPaused():
+            trial.pauses += 1
+        case events.TrialFailed():
+            trial.failed_at = time
+            del trial.trial.errors[:-1]
+        case _:  # nothing that figures show
+            pass
+    return False
 
 
 def _apply_result(
-    experiment: ExperimentProjection, trial: TrialProjection, record: Record, time: float
+    experiment: ExperimentProjection, trial: TrialProjection, event: events.ResultReported
 ) -> bool:
-    """Apply a result; return whether the trial's scheduler decides about it."""
-    metrics = record["metrics"]
+    metrics, time = event.metrics, event.time
     if not experiment.metrics:
         experiment.choose_metric(metrics)
     iteration = int(metrics["training_iteration"])
@@ -131,9 +152,9 @@ def _apply_result(
             value = _number(metrics, name)
         if trial.record_value(goal, value, iteration, time, experiment.better[goal]):
             experiment.record_best(trial, value, iteration, time, goal)
-    if record.get("checkpoint") is not None:
-        trial.add_checkpoint(CheckpointRecord.from_json(record["checkpoint"]))
-    if not record.get("awaits") or not trial.milestones:
+    if event.checkpoint is not None:
+        trial.add_checkpoint(event.checkpoint.path)
+    if not event.awaits or not trial.milestones:
         return False
     before = len(trial.rungs)
     trial.visit_rung(lambda name: _number(metrics, name), time)
@@ -145,37 +166,6 @@ def _number(metrics: Record, name: str) -> float:
     return nan if value is None else value
 
 
-def _apply_event(
-    experiment: ExperimentProjection, trial: TrialProjection, event: events.ExperimentEvent, time: float
-) -> None:
-    outcome = _OUTCOMES.get(type(event))
-    if outcome is not None:
-        trial.end_attempt(outcome, time)
-    match event:
-        case events.TrialStarted():
-            experiment.begin_attempt(trial, event.worker, time)
-            trial.ranks = RankPlaces(event.ranks, trial.max_ranks) if event.ranks else None
-        case events.CheckpointCommitted():
-            trial.add_checkpoint(event.checkpoint)
-        case events.CheckpointLost():
-            trial.stored_checkpoints.pop(event.path, None)
-        case events.TrialPaused():
-            trial.pauses += 1
-        case events.TrialLost():
-            trial.losses += 1
-            trial.reason = _short(event.reason)
-        case events.RestoreFailed():
-            trial.stored_checkpoints.pop(event.path, None)
-            trial.reason = _short(event.reason)
-        case events.TrialFailed():
-            trial.failures += 1
-            trial.failed_at = time
-            trial.error = _short(event.error.message)
-            trial.traceback = event.error.traceback[-_MOST_TRACEBACK:]
-        case _:  # nothing but the status, which the record states
-            pass
-
-
 def _apply_action(
     experiment: ExperimentProjection,
     action: actions.Action | None,
@@ -183,24 +173,18 @@ def _apply_action(
     judged: TrialProjection | None,
 ) -> None:
     """Apply an action; `judged` is the trial at a rung that its scheduler decides about, if any."""
-    if action is None or isinstance(action, actions.SetShare):  # None: an action of a newer version
-        return
     if isinstance(action, actions.EndExperiment):
-        experiment.stop_reason = _short(action.reason)
-        return
-    trial = experiment.find(action.trial_id)
+        experiment.stop_reason = action.reason
+    trial = experiment.find(getattr(action, "trial_id", None))
     if trial is None:
         return
     resources = getattr(action, "resources", None)
     if resources is not None:
-        _set_request(experiment, trial, resources)
-    if isinstance(
-        action, actions.StartTrial | actions.RestoreTrial | actions.ContinueTraining | actions.SaveTrial
-    ):
-        milestones = [(one.time_attr, one.value) for one in action.milestones]
-        if milestones:
-            trial.set_milestones(milestones)
-            experiment.record_milestones(milestones)
+        trial.request = experiment.intern_resources(resources.bundles)
+    milestones = [(one.time_attr, one.value) for one in getattr(action, "milestones", ())]
+    if milestones:
+        trial.set_milestones(milestones)
+        experiment.record_milestones(milestones)
     # A clone is paused, too, before it resumes from its donor's checkpoint.
     if trial is judged and type(action) in _RUNG_OUTCOMES and trial.rungs[-1].outcome != "cloned":
         trial.rungs[-1].outcome = _RUNG_OUTCOMES[type(action)]
@@ -209,67 +193,31 @@ def _apply_action(
     experiment.mark_changed(trial)
 
 
-def _change(  # noqa: C901, PLR0912, PLR0915 - one case for each action
-    experiment: ExperimentProjection, trial: TrialProjection, action: actions.Action, time: float
+def _change(
+    experiment: ExperimentProjection, trial: TrialProjection, action: actions.Action | None, time: float
 ) -> None:
     match action:
-        case actions.StartTrial():
-            _start(trial)
+        case actions.StartTrial() | actions.UnpauseTrial():
+            trial.resolve_rung("continued")
         case actions.RestoreTrial():
-            _start(trial)
+            trial.resolve_rung("continued")
             trial.restores += 1
             trial.restore_point = action.checkpoint.iteration
-        case actions.UnpauseTrial():
-            _start(trial)
-            if not trial.paused_by_user:
-                experiment.set_status(trial, "PENDING")
-        case actions.RecallTrial() | actions.SuspendTrial():
-            trial.paused_by_user, trial.reason = True, _short(action.reason)
-        case actions.ResumeTrial():
-            trial.paused_by_user, trial.reason = False, ""
-        case actions.PauseTrial() | actions.ResizeTrial() | actions.YieldTrial() | actions.FailTrial():
-            trial.reason = _short(action.reason)
-        case actions.StopTrial():
-            _stop(experiment, trial, action)
         case actions.FinishTrial():
-            _stop(experiment, trial, action)
             trial.resolve_rung("stopped")
-            experiment.set_status(trial, "TERMINATED")
-        case actions.GiveUp():
-            trial.reason = _short(action.reason)
-            experiment.set_status(trial, "ERROR")
         case actions.ReopenTrial():
             _reopen(experiment, trial, fresh=action.fresh)
-        case actions.DeleteCheckpoint():
-            trial.stored_checkpoints.pop(action.checkpoint.path, None)
         case actions.ExploitTrial():
             _exploit(experiment, trial, action, time)
-        case _:  # nothing that the projection shows
+        case _:  # nothing that figures show
             pass
 
 
-def _start(trial: TrialProjection) -> None:
-    trial.resolve_rung("continued")
-    trial.reason = ""
-
-
-def _stop(
-    experiment: ExperimentProjection, trial: TrialProjection, action: actions.StopTrial | actions.FinishTrial
-) -> None:
-    trial.reason = _short(action.reason)
-    if action.early:
-        experiment.mark_stopped_early(trial)
-
-
 def _reopen(experiment: ExperimentProjection, trial: TrialProjection, *, fresh: bool) -> None:
-    experiment.clear_stopped_early(trial)
-    trial.reason = trial.error = trial.traceback = ""
     trial.failed_at = nan
-    trial.paused_by_user = False
     if fresh:
         experiment.rewind(trial, 0)
         trial.metrics, trial.rungs, trial.parent = {}, [], -1
-    experiment.set_status(trial, "PENDING")
 
 
 def _exploit(
@@ -278,7 +226,6 @@ def _exploit(
     reached = resumed = trial.iteration
     trial.config = flatten(action.config)
     trial.resolve_rung("cloned")
-    trial.reason = _short(action.reason)
     if action.checkpoint is not None:
         resumed = action.checkpoint.iteration
         experiment.rewind(trial, resumed)
@@ -294,10 +241,6 @@ def _exploit(
             time=time,
             reached=reached,
             resumed=resumed,
-            reason=trial.reason,
+            reason=action.reason,
         )
     )
-
-
-def _short(text: object) -> str:
-    return str(text)[:_MOST_TEXT]

@@ -17,7 +17,8 @@ from dasktune.errors import StorageError
 from dasktune.progress import Progress
 from dasktune.results.result import is_auto_filled
 from dasktune.trial.metrics import Metric, Mode, Modes, check_goals, flatten, number
-from dasktune.trial.status import PublicStatus
+from dasktune.trial.status import PUBLIC, PublicStatus
+from dasktune.trial.trial import Trial
 
 #: Maximum number of exploits kept: the newest ones.
 _MOST_EXPLOITS: Final = 10_000
@@ -83,10 +84,8 @@ class ExperimentProjection:
     num_attempts : int
         The number of all attempts.
     num_stopped_early : int
-        The number of trials that their scheduler has stopped early. A trial that a stop criterion,
-        a command or the end of the experiment has ended does not count.
-    num_terminated_early : int
-        The number of trials with status ``TERMINATED`` that were stopped early.
+        The number of ended trials that their scheduler has stopped early. A trial that a stop
+        criterion, a command or the end of the experiment has ended does not count.
     memo : dict
         Results that figures have computed and reuse, by name.
     improvements : list of tuple
@@ -149,13 +148,15 @@ class ExperimentProjection:
         self.better: list[Better] = [_COMPARISONS[mode] for mode in self.modes]
         self.trials: list[TrialProjection] = []
         self._trials_by_id: dict[str, TrialProjection] = {}
+        #: The trials themselves, by id, as all readers of the journal see them.
+        self.folded: dict[str, Trial] = {}
         #: Trials by index, ordered by their last change.
         self._changed: OrderedDict[int, TrialProjection] = OrderedDict()
         self.counts = {status.value: 0 for status in PublicStatus}
         self.version = self.num_results = self.malformed = 0
         self.exploits: deque[ExploitMark] = deque(maxlen=_MOST_EXPLOITS)
         self.attempts: deque[tuple[Attempt, TrialProjection]] = deque(maxlen=_MOST_ATTEMPTS)
-        self.num_attempts = self.num_terminated_early = 0
+        self.num_attempts = 0
         self.memo: dict[str, Any] = {}
         #: By goal: the order of the trials as it was last asked for.
         self._rankings: dict[int, _Ranking] = {}
@@ -304,31 +305,27 @@ class ExperimentProjection:
         elif time > self.now:
             self.now = time
 
-    def add_trial(self, trial_id: str, config: Any, time: float, folder: str = "") -> TrialProjection | None:
-        """Add a trial and return it; None if the suggestion is empty or repeats an id."""
-        if config is None or trial_id in self._trials_by_id:
-            return None
-        trial = TrialProjection(
-            trial_id=trial_id,
+    def projection_of(self, trial: Trial, record: Mapping[str, Any], time: float) -> TrialProjection:
+        """Return the projection of a trial, which begins with the record that adds the trial."""
+        found = self._trials_by_id.get(trial.trial_id)
+        if found is not None:
+            return found
+        found = TrialProjection(
+            trial=trial,
             index=len(self.trials),
-            config=flatten(config),
+            config=flatten(record["config"]),
             curves=[Curve(self._max_points) for _ in self.metrics],
             created=time,
             best=[(0, nan)] * len(self.metrics),
-            folder=folder or trial_id,
         )
-        self.trials.append(trial)
-        self._trials_by_id[trial_id] = trial
-        self.counts[trial.status] += 1
+        self.trials.append(found)
+        self._trials_by_id[trial.trial_id] = found
+        self.counts[found.status] += 1
+        if trial.added:
+            self._added += 1
         if self.total is not None:
-            self.total = max(self.total, len(self.trials))
-        return trial
-
-    def count_added(self) -> None:
-        """Expect one more trial, because the user adds one."""
-        self._added += 1
-        if self.total is not None:
-            self.total += 1
+            self.total = max(self.total + trial.added, len(self.trials))
+        return found
 
     def begin_attempt(self, trial: TrialProjection, worker: str, time: float) -> None:
         """Record that a worker has started a trial."""
@@ -367,8 +364,6 @@ class ExperimentProjection:
         if iteration <= trial.iteration:
             return
         self.num_results += 1
-        if trial.stopped_early:
-            self._stopped_iterations += iteration - trial.iteration
         trial.iteration = iteration
         self.full_budget = max(self.full_budget, iteration)
 
@@ -411,42 +406,24 @@ class ExperimentProjection:
             if name == "training_iteration" and isfinite(budget):
                 self.full_budget = max(self.full_budget, int(budget))
 
-    def mark_stopped_early(self, trial: TrialProjection) -> None:
-        """Count a trial as stopped early: its scheduler ends it before its training is complete."""
-        if not trial.stopped_early:
-            self.num_terminated_early += trial.status == "TERMINATED"
-            trial.stopped_early = True
-            self.num_stopped_early += 1
-            self._stopped_iterations += trial.iteration
-
-    def clear_stopped_early(self, trial: TrialProjection) -> None:
-        """Undo :meth:`mark_stopped_early`."""
-        if trial.stopped_early:
-            self.num_terminated_early -= trial.status == "TERMINATED"
-            trial.stopped_early = False
-            self.num_stopped_early -= 1
-            self._stopped_iterations -= trial.iteration
-
     def rewind(self, trial: TrialProjection, iteration: int) -> None:
         """Discard a trial's results after an iteration; `improvements` does not change."""
         trial.discard_after(iteration, self.better)
 
-    def set_status(self, trial: TrialProjection, word: str) -> None:
-        """Set the public status of a trial."""
-        if word != trial.status:
-            self.counts[word] += 1
-            self.counts[trial.status] -= 1
-            if trial.stopped_early:
-                self.num_terminated_early += (word == "TERMINATED") - (trial.status == "TERMINATED")
-            trial.status = word
-            if word == "ERROR":
-                self.clear_stopped_early(trial)
-
     def mark_changed(self, trial: TrialProjection) -> None:
-        """Record that a trial has changed at this version."""
+        """Record that a trial has changed at this version, and count it as what it is now."""
         trial.version = self.version
         self._changed[trial.index] = trial
         self._changed.move_to_end(trial.index)
+        status, (was, was_early, was_at) = trial.trial.status, trial.counted
+        if status is was and not was_early:
+            return
+        early = trial.trial.stopped_early and status.is_final
+        trial.counted = status, early, trial.iteration
+        self.counts[PUBLIC[was].value] -= 1
+        self.counts[PUBLIC[status].value] += 1
+        self.num_stopped_early += early - was_early
+        self._stopped_iterations += early * trial.iteration - was_early * was_at
 
 
 class _Ranking:

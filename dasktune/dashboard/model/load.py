@@ -152,7 +152,8 @@ def records_of_results(results: Iterable[Result]) -> list[dict[str, Any]]:
 
 def _timed(result: Result) -> Iterator[tuple[float, dict[str, Any]]]:
     about = {"trial_id": result.trial_id, "incarnation": 1}
-    yield nan, {"event": "Suggested", "config": result.config, "status": "PENDING", **about}
+    start = {"do": "StartTrial", "resources": {"bundles": [{}], "strategy": "PACK"}, **about}
+    yield nan, {"event": "Suggested", "config": result.config, "actions": [start], **about}
     rows = result.history
     if not rows:
         yield 0.0, _end(result)
@@ -187,6 +188,6 @@ def _end(result: Result) -> dict[str, Any]:
         record["event"] = "TimePassed"
     elif result.reason:
         about = {"trial_id": result.trial_id, "incarnation": 1}
-        stop = {"do": "StopTrial", "reason": result.reason, **about}
+        stop = {"do": "StopTrial", "reason": result.reason, "early": result.stopped_early, **about}
         record.update(event="TrialStopped", actions=[stop])
     return record

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from dasktune.dashboard.model.curve import Curve
 from dasktune.dashboard.model.rank_places import RankPlaces
-from dasktune.trial.checkpoint_record import CheckpointRecord
+from dasktune.trial.status import PUBLIC, TrialStatus
+from dasktune.trial.trial import Trial
 
 #: Maximum number of attempts and of rung visits kept of a trial: the newest ones. Population based
 #: training can cause thousands.
@@ -17,6 +18,15 @@ MAX_KEPT: Final = 256
 
 #: Maximum number of paths of checkpoints kept of a trial: the newest ones.
 MAX_CHECKPOINTS: Final = 16
+
+#: Maximum number of characters shown of a traceback (its end) and of other texts (their beginning).
+_MAX_TRACEBACK: Final = 10_000
+_MAX_TEXT: Final = 500
+
+#: Statuses of a trial that the user has paused, also while it still leaves its worker.
+_PAUSED_BY_USER: Final = frozenset(
+    {TrialStatus.SUSPENDING, TrialStatus.SUSPENDED, TrialStatus.SHELVING, TrialStatus.SHELVED}
+)
 
 #: Whether the first value is better than the second, which may be NaN.
 Better = Callable[[float, float], bool]
@@ -75,12 +85,12 @@ class ExploitMark:
 
 @dataclass(slots=True, eq=False)
 class TrialProjection:
-    """The configuration, the attempts and the results of a trial, in bounded memory.
+    """What figures and tables need of a trial, in bounded memory.
 
     Parameters
     ----------
-    trial_id : str
-        Unique within the experiment.
+    trial : Trial
+        The trial as the journal's records have left it, with few of its results and checkpoints.
     index : int
         The index of the trial, from 0.
     config : dict
@@ -91,15 +101,13 @@ class TrialProjection:
         The time of creation, by the runner's clock.
     """
 
-    trial_id: str
+    trial: Trial
     index: int
     config: dict[str, Any]
     curves: list[Curve]
     created: float
-    #: Name of the trial's directory.
-    folder: str = ""
-    #: One of the five public statuses.
-    status: str = "PENDING"
+    #: As what the experiment counts it: its status, whether it was stopped early, its iteration.
+    counted: tuple[TrialStatus, bool, int] = (TrialStatus.PENDING, False, 0)
     #: The `ExperimentProjection.version` of the last change.
     version: int = 0
     attempts: list[Attempt] = field(default_factory=list)
@@ -117,28 +125,13 @@ class TrialProjection:
     starts: int = 0
     restores: int = 0
     pauses: int = 0
-    failures: int = 0
-    losses: int = 0
     checkpoints: int = 0
     #: Path of the newest checkpoint, relative to the experiment.
     checkpoint: str = ""
-    #: ``training_iteration`` of each checkpoint that still exists, by its path; the newest is last.
-    stored_checkpoints: dict[str, int] = field(default_factory=dict)
-    #: Why the trial ended, was stopped or is paused.
-    reason: str = ""
-    #: The last failure of its code: the message, and the end of the traceback.
-    error: str = ""
-    traceback: str = ""
-    #: The time of that failure, by the runner's clock; NaN without a failure.
+    #: When its code last failed since it was last reopened, by the runner's clock; NaN if never.
     failed_at: float = nan
     #: The requested resources, by name; empty if the journal does not have them.
     request: Mapping[str, float] = field(default_factory=dict)
-    #: With how many ranks it trains if there is room; 0 unless it may train with fewer.
-    max_ranks: int = 0
-    #: Whether the user has paused it.
-    paused_by_user: bool = False
-    #: Whether it was stopped early.
-    stopped_early: bool = False
     #: Index of the trial that it is a clone of; -1 if it is not a clone.
     parent: int = -1
     #: ``training_iteration`` of the checkpoint that the next attempt restores.
@@ -148,6 +141,67 @@ class TrialProjection:
     jumps: list[int] = field(default_factory=list)
     #: The ranks of the last attempt; None for a trial of one process.
     ranks: RankPlaces | None = None
+
+    @property
+    def trial_id(self) -> str:
+        """The id, unique within the experiment."""
+        return self.trial.trial_id
+
+    @property
+    def folder(self) -> str:
+        """The name of the trial's directory."""
+        return self.trial.folder
+
+    @property
+    def status(self) -> str:
+        """One of the five public statuses."""
+        return PUBLIC[self.trial.status].value
+
+    @property
+    def paused_by_user(self) -> bool:
+        """Whether the user has paused it, or it leaves its worker for that."""
+        return self.trial.status in _PAUSED_BY_USER
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether a scheduler has ended it, or is about to, before its training was complete."""
+        return self.trial.stopped_early
+
+    @property
+    def reason(self) -> str:
+        """Why the trial ended, is being stopped, or waits."""
+        return (self.trial.reason or self.trial.pause_reason)[:_MAX_TEXT]
+
+    @property
+    def failures(self) -> int:
+        """How often its code has failed since it was last reopened."""
+        return self.trial.failures
+
+    @property
+    def losses(self) -> int:
+        """How often it has lost its worker."""
+        return self.trial.losses
+
+    @property
+    def error(self) -> str:
+        """The message of the last failure of its code since it was last reopened, or empty."""
+        return "" if isnan(self.failed_at) else self.trial.errors[-1].message[:_MAX_TEXT]
+
+    @property
+    def traceback(self) -> str:
+        """The end of that failure's traceback."""
+        return "" if isnan(self.failed_at) else self.trial.errors[-1].traceback[-_MAX_TRACEBACK:]
+
+    @property
+    def max_ranks(self) -> int:
+        """With how many ranks it trains if there is room; 0 unless it may train with fewer."""
+        # A request that may shrink says how many bundles are all of them.
+        return getattr(self.trial.resources, "max_bundles", 0)
+
+    @property
+    def stored_checkpoints(self) -> dict[str, int]:
+        """``training_iteration`` of each checkpoint in the storage by its path, oldest first."""
+        return {record.path: record.iteration for record in self.trial.checkpoints}
 
     @property
     def attempt(self) -> Attempt | None:
@@ -253,11 +307,7 @@ class TrialProjection:
             self.jumps.append(iteration)
             del self.jumps[:-MAX_KEPT]
 
-    def add_checkpoint(self, record: CheckpointRecord) -> None:
-        """Add a saved checkpoint."""
-        self.checkpoints += 1
-        self.checkpoint = record.path
-        self.stored_checkpoints.pop(self.checkpoint, None)
-        self.stored_checkpoints[self.checkpoint] = record.iteration
-        if len(self.stored_checkpoints) > MAX_CHECKPOINTS:
-            del self.stored_checkpoints[next(iter(self.stored_checkpoints))]
+    def add_checkpoint(self, path: str) -> None:
+        """Count a checkpoint; its trial keeps the newest ones."""
+        self.checkpoints, self.checkpoint = self.checkpoints + 1, path
+        del self.trial.checkpoints[:-MAX_CHECKPOINTS]

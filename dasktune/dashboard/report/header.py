@@ -182,7 +182,7 @@ def _live_or_lost(alive: str, lost: str) -> str:
 
 def _chips(projection: ExperimentProjection, goes_on: bool) -> str:
     counts = dict(projection.counts)
-    counts["STOPPED"] = projection.num_terminated_early
+    counts["STOPPED"] = projection.num_stopped_early
     counts["TERMINATED"] -= counts["STOPPED"]
     order = ("RUNNING", "PENDING", "PAUSED", "TERMINATED", "STOPPED", "ERROR")
     light = {"PENDING", "RUNNING", "PAUSED", "STOPPED"}

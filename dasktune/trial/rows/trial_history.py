@@ -186,23 +186,6 @@ class History(Sequence[Row]):
             return
         self._set(parts._replace(newest=rows, recomputed=parts.recomputed if rows else None))
 
-    def keep_last(self) -> None:
-        """Remove all rows but the last one, so that the history takes no more memory than that.
-
-        For readers that need nothing else. Afterwards :meth:`cut_back` to an earlier iteration
-        leaves no row.
-
-        Examples
-        --------
-        >>> history = History({"training_iteration": number} for number in range(1, 1000))
-        >>> history.keep_last()
-        >>> history
-        [{'training_iteration': 999}]
-        """
-        newest = self._newest
-        if len(newest) > 1 or len(self) > 1:
-            self._set(_Parts(StoredRows(0, History), [], 0, newest[-1:], None))
-
     def _cut_older(self, parts: _Parts, iteration: int) -> _Parts:
         """Return the rows up to an iteration that precedes the newest rows."""
         stored, blocks, number, _, _ = parts
@@ -226,9 +209,13 @@ class History(Sequence[Row]):
         loaded.cut_back(iteration)
         return loaded._parts
 
+    def emptied(self) -> History:
+        """Return a history of the same trial and kind without rows."""
+        return self._like()
+
     def _like(self, rows: Iterable[Row] = ()) -> History:
         """Return a history of the same trial with other rows."""
-        return History(rows, store=self.store, owner=self.owner)
+        return type(self)(rows, store=self.store, owner=self.owner)
 
     def _recomputed_before(self, rows: list[Row]) -> History | None:
         """Return the recomputed rows that are older than the first of these rows."""
@@ -449,3 +436,20 @@ def _up_to(rows: list[Row], iteration: int) -> list[Row]:
     while kept and int(kept[-1].get(TRAINING_ITERATION, 0)) > iteration:
         kept.pop()
     return kept
+
+
+class LastRow(History):
+    """A history of the newest row alone, for readers that need no other; a clone begins without."""
+
+    __slots__ = ()
+
+    def record(self, row: Row) -> bool:
+        """Replace the row, unless it is newer; return whether this one is newer."""
+        newest, iteration = self._newest, int(row[TRAINING_ITERATION])
+        if not newest:
+            newest.append(row)
+            return True
+        last = int(newest[0][TRAINING_ITERATION])
+        if iteration >= last:
+            newest[0] = row
+        return iteration > last

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from projection_kit import action
 
 from dasktune.storage.experiment.tuner_json import TunerFile
 from dasktune.storage.fs.storage import Storage
@@ -19,7 +20,8 @@ RANKS = [["tcp://10.0.0.1:4000", ["0", "1"]], ["tcp://10.0.0.2:4000", []]]
 
 def suggested(trial_id: str) -> dict[str, Any]:
     about = {"event": "Suggested", "trial_id": trial_id, "config": {"lr": 0.5}, "status": "PENDING"}
-    return {**about, "time": 100.0, "finished": False, "dirname": trial_id}
+    start = action("StartTrial", trial_id)
+    return {**about, "time": 100.0, "finished": False, "dirname": trial_id, "actions": [start]}
 
 
 def started(trial_id: str, **more: Any) -> dict[str, Any]:
@@ -27,8 +29,15 @@ def started(trial_id: str, **more: Any) -> dict[str, Any]:
     return {**about, "time": 100.5, "worker": "tcp://10.0.0.1:4000", **more}
 
 
-def reported(trial_id: str, iteration: int, **metrics: Any) -> dict[str, Any]:
+def lost(trial_id: str) -> dict[str, Any]:
+    about = {"event": "TrialLost", "trial_id": trial_id, "incarnation": 1, "status": "PENDING"}
+    again = action("StartTrial", trial_id, incarnation=2)
+    return {**about, "time": 101.0, "reason": "gone", "charged": True, "actions": [again]}
+
+
+def reported(trial_id: str, iteration: int, incarnation: int = 1, **metrics: Any) -> dict[str, Any]:
     about = {"event": "ResultReported", "trial_id": trial_id, "status": "RUNNING", "time": 101.0}
+    about |= {"incarnation": incarnation, "awaits": False}
     return {**about, "metrics": {"training_iteration": iteration, "loss": 1 / iteration, **metrics}}
 
 
@@ -39,11 +48,12 @@ def place(tmp_path: Path, written: Any) -> str:
         suggested("many"),
         started("many", ranks=[["tcp://10.0.0.9:4000", []]]),
         reported("many", 1, slowest_rank=0, rank_wait_s=60.0),
+        lost("many"),
         started("many", incarnation=2, ranks=RANKS),
-        reported("many", 2, slowest_rank=1, rank_wait_s=0.25),
-        reported("many", 3, slowest_rank=1, rank_wait_s=0.5),
-        reported("many", 4, slowest_rank=0, rank_wait_s=0.125),
-        reported("many", 5, slowest_rank="first", rank_wait_s=1.0),
+        reported("many", 2, 2, slowest_rank=1, rank_wait_s=0.25),
+        reported("many", 3, 2, slowest_rank=1, rank_wait_s=0.5),
+        reported("many", 4, 2, slowest_rank=0, rank_wait_s=0.125),
+        reported("many", 5, 2, slowest_rank="first", rank_wait_s=1.0),
         suggested("one"),
         started("one"),
         reported("one", 1),

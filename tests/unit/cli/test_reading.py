@@ -25,13 +25,13 @@ from dasktune.tuner.saved_setup import setup_of
 
 def suggested(trial_id, **config):
     about = {"event": "Suggested", "trial_id": trial_id, "config": config, "status": "PENDING"}
-    return {**about, "time": 100.0, "finished": False}
+    return {**about, "time": 100.0, "finished": False, "actions": [action("StartTrial", trial_id)]}
 
 
 def reported(trial_id, iteration, time=101.0, **metrics):
     metrics["training_iteration"] = iteration
-    about = {"event": "ResultReported", "trial_id": trial_id, "status": "RUNNING"}
-    return {**about, "time": time, "metrics": metrics}
+    about = {"event": "ResultReported", "trial_id": trial_id, "incarnation": 1, "status": "RUNNING"}
+    return {**about, "time": time, "metrics": metrics, "awaits": False}
 
 
 def ended(trial_id):
@@ -386,7 +386,7 @@ def test_errors_names_failures_before_a_restore_apart(written, tmp_path, dasktun
             started(name, 0.0),
             about("TrialFailed", name, 1.0, status="ERROR", error=error),
         ]
-    again = [action("ReopenTrial", "a", fresh=True)]
+    again = [action("ReopenTrial", "a", fresh=True), action("StartTrial", "a")]
     more = [
         about("TrialReopenRequested", "a", 2.0, status="PENDING", fresh=True, actions=again),
         started("a", 3.0),

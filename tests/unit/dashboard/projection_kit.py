@@ -34,8 +34,11 @@ def suggested(trial_id: str, time: float = 0.0, **config: Any) -> dict[str, Any]
         "event": "Suggested",
         "trial_id": trial_id,
         "config": config,
+        "resources": DEFAULTS["resources"],
         "time": time,
         "status": "PENDING",
+        # Later records are about its first start.
+        "actions": [action("StartTrial", trial_id)],
     }
 
 
@@ -43,11 +46,18 @@ def started(trial_id: str, time: float, worker: str = "tcp://w1:1") -> dict[str,
     return about("TrialStarted", trial_id, time, status="RUNNING", worker=worker)
 
 
+def restarted(trial_id: str, time: float, *first: dict[str, Any]) -> dict[str, Any]:
+    """Return the record of a start, after other actions."""
+    actions = [*first, action("StartTrial", trial_id)]
+    return about("ResourcesGranted", trial_id, time, status="PENDING", actions=actions)
+
+
 def result(
     trial_id: str, iteration: int, time: float, status: str = "RUNNING", **more: Any
 ) -> dict[str, Any]:
     own = {key: more.pop(key) for key in ("actions", "awaits", "checkpoint") if key in more}
     metrics = {**more, "training_iteration": iteration}
+    own.setdefault("awaits", False)
     return about("ResultReported", trial_id, time, status=status, metrics=metrics, **own)
 
 

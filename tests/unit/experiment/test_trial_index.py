@@ -24,18 +24,17 @@ def add(index: TrialIndex, trial_id: str) -> Trial:
 
 
 def start(index: TrialIndex, trial: Trial) -> None:
-    trial.incarnation += 1
-    index.move(
-        trial,
-        StartTrial(trial_id=trial.trial_id, incarnation=trial.incarnation, config={}, resources=ONE_CPU),
+    action = StartTrial(
+        trial_id=trial.trial_id, incarnation=trial.incarnation + 1, config={}, resources=ONE_CPU
     )
+    index.apply(trial, action, 0.0)
     event = TrialStarted(trial_id=trial.trial_id, incarnation=trial.incarnation, time=0.0, seq=1, worker="w")
-    index.move(trial, event)
+    index.apply(trial, event, 1.0)
 
 
 def lose(index: TrialIndex, trial: Trial) -> None:
     event = TrialLost(trial_id=trial.trial_id, incarnation=trial.incarnation, time=0.0, reason="gone")
-    index.move(trial, event)
+    index.apply(trial, event, 1.0)
 
 
 def test_a_index_counts_by_public_status():
@@ -75,7 +74,7 @@ def test_who_was_paused_waits_behind_the_others():
     index.load_state_dict({"trials": [trial_state(paused)], "pending": [], "paused": ["a"]})
     paused = index.trials["a"]
     add(index, "b")
-    index.move(paused, UnpauseTrial(trial_id="a", incarnation=0))
+    index.apply(paused, UnpauseTrial(trial_id="a", incarnation=0), 1.0)
     assert list(index.pending) == ["b", "a"]
 
 
@@ -90,10 +89,10 @@ def test_a_story_tells_status_cause_incarnation_and_number():
     index = TrialIndex()
     trial = add(index, "a")
     start(index, trial)
-    result = ResultReported(trial_id="a", incarnation=1, time=1.0, seq=2, metrics={})
-    index.move(trial, result)
+    result = ResultReported(trial_id="a", incarnation=1, time=1.0, seq=2, metrics={"training_iteration": 1})
+    index.apply(trial, result, 1.0)
     with pytest.raises(InvalidTransition) as caught:
-        index.move(trial, TrialPaused(trial_id="a", incarnation=1, time=2.0))
+        index.apply(trial, TrialPaused(trial_id="a", incarnation=1, time=2.0), 2.0)
     assert caught.value.story == (
         "pending: StartTrial of incarnation 1",
         "starting: TrialStarted of incarnation 1, seq 1",
@@ -163,7 +162,7 @@ def test_a_trial_that_runs_without_having_been_started_is_found():
         resources=ONE_CPU,
         checkpoint=CheckpointRecord(path="p", index=0, iteration=1),
     )
-    index.move(trial, action)
+    index.apply(trial, action, 1.0)
     with pytest.raises(InvalidTransition, match="active without an incarnation"):
         index.validate()
 

@@ -32,6 +32,7 @@ from dasktune.trial.events import (
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import ACTIVE, FINAL, PUBLIC, TRANSITIONS, PublicStatus, TrialStatus
 from dasktune.trial.trial import Trial, new_status_log
+from dasktune.trial.user_error import ErrorInfo
 
 
 def concrete(module: ModuleType, base: type) -> tuple[type[Any], ...]:
@@ -54,9 +55,9 @@ ABSENT = [pair for pair in PAIRS if pair not in TRANSITIONS]
 #: What must be given to make one of each.
 FACTS: dict[str, Any] = {
     "worker": "w",
-    "metrics": {},
+    "metrics": {"training_iteration": 1},
     "checkpoint": None,
-    "error": None,
+    "error": ErrorInfo(message="ValueError: no", traceback=""),
     "reason": "because",
     "config": {},
     "old_config": {},
@@ -99,7 +100,7 @@ def test_a_row_of_the_table_moves_the_trial_and_all_indexes(
     status: TrialStatus, cause: type[TrialEvent] | type[TrialAction]
 ) -> None:
     index, trial = index_with(status)
-    assert index.move(trial, cause_of(cause)) is status
+    index.apply(trial, cause_of(cause), 1.0)
     assert trial.status is TRANSITIONS[status, cause]
     index.validate()
     assert index.public_counts()[trial.public_status] == sum(index.public_counts().values()) == 1
@@ -113,7 +114,7 @@ def test_a_pair_that_is_not_in_the_table_is_a_bug_that_tells_the_trials_story(st
     for cause in causes:
         index, trial = index_with(status)
         with pytest.raises(InvalidTransition) as caught:
-            index.move(trial, cause_of(cause))
+            index.apply(trial, cause_of(cause), 1.0)
         assert f"trial t is {status.value} and got {cause.__name__}" in str(caught.value)
         assert "bug in dasktune" in str(caught.value)
         last = caught.value.story[-1]

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import ResultReported
 from dasktune.trial.resources import PlacementGroupFactory
-from dasktune.trial.trial import STATUS_LOG_LENGTH, Trial
+from dasktune.trial.trial import STATUS_LOG_LENGTH, Trial, new_status_log
 from dasktune.trial.user_error import ErrorInfo
 
 
@@ -60,6 +60,7 @@ def test_more_iterations_are_no_progress_once_a_loss_leads_back_to_a_checkpoint(
 
 def test_a_story_keeps_its_last_steps_only():
     trial = make()
+    trial.status_log = new_status_log()
     trial.status_log.extend((trial.status, ResultReported, 1, seq) for seq in range(100))
     assert len(trial.status_log) == STATUS_LOG_LENGTH
     assert trial.status_log[-1][-1] == 99

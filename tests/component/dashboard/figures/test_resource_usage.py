@@ -30,7 +30,9 @@ from dasktune.dashboard.server.pages import experiment_pages
 
 
 def wants(trial_id, *bundles):
-    return {**suggested(trial_id), "resources": {"bundles": list(bundles), "strategy": "PACK"}}
+    resources = {"bundles": list(bundles), "strategy": "PACK"}
+    start = action("StartTrial", trial_id, resources=resources)
+    return {**suggested(trial_id), "resources": resources, "actions": [start]}
 
 
 def capacity(time, workers=2, **resources):
@@ -128,7 +130,7 @@ def test_of_very_many_steps_the_means_are_drawn_and_nothing_is_lost():
 
 
 def test_a_journal_without_the_resources_has_a_figure_that_says_so():
-    projection = projection_of(suggested("a"), started("a", 0.0), ended("a", 2.0))
+    projection = projection_of(wants("a", {}), started("a", 0.0), ended("a", 2.0))
     figure = plot(projection, "resources")
     assert figure.center[-1].text == "the journal does not have the resources of the trials"
 

@@ -19,6 +19,7 @@ from projection_kit import (
     asha_journal,
     hostile_projection,
     projection_of,
+    restarted,
     result,
     saved,
     started,
@@ -48,9 +49,9 @@ from dasktune.storage.journal.journal_follower import JournalFollower
 from dasktune.text.formatting import format_duration
 
 
-def failing(trial_id, time, message="no"):
+def failing(trial_id, time, message="no", status="ERROR"):
     error = {"message": message, "traceback": f"Traceback\n{message}"}
-    return about("TrialFailed", trial_id, time, status="ERROR", error=error)
+    return about("TrialFailed", trial_id, time, status=status, error=error)
 
 
 def seen(html):
@@ -181,7 +182,8 @@ def test_a_new_failure_is_sent_alone():
     changes.apply(before.models)
     assert texts_of(before.models[0])[0].startswith("new: ERROR, ")
     # And again, if it fails once more.
-    projection.extend([failing("t007", 2e4)])
+    again = action("ReopenTrial", "t007", fresh=False)
+    projection.extend([restarted("t007", 1e4, again), failing("t007", 2e4)])
     changes = after.updated(failures_spec(projection)).changes_from(after)
     changes.apply(before.models)
     assert [text.split(":")[0] for text in texts_of(before.models[0])[:2]] == ["t007", "new"]
@@ -189,7 +191,8 @@ def test_a_new_failure_is_sent_alone():
 
 def test_a_failure_says_how_long_the_trial_ran_and_when_it_failed():
     records = [suggested("early", 0.0), suggested("late", 0.0), started("late", 96.0)]
-    projection = projection_of(*records, failing("late", 96.1), failing("late", 96.1))
+    first = failing("late", 96.1, status="PENDING")
+    projection = projection_of(*records, first, restarted("late", 96.1), failing("late", 96.1))
     [text] = texts_of(failures_spec(projection).build())
     assert text.startswith(
         "late: ERROR, 2 failures, failed after it ran for 0.1 s, 96.1 s after the experiment began\n"
@@ -224,6 +227,7 @@ def two_trials():
         started("b", 1.0, worker="tcp://w1:1"),
         result("b", 1, 3.0, loss=0.5, size=4.0, checkpoint=stored[0]),
         about("TrialLost", "b", 4.0, status="PENDING", reason="gone"),
+        restarted("b", 5.0),
         started("b", 5.0, worker="tcp://w2:2"),
         result("b", 2, 6.0, loss=0.75, size=5.0, checkpoint=stored[1]),
         about("CheckpointCommitted", "b", 7.0, checkpoint=stored[2], actions=[gone]),
@@ -259,7 +263,8 @@ def test_of_checkpoints_the_newest_are_kept():
     projection = projection_of(suggested("a"), *commits)
     assert list(projection.trials[0].stored_checkpoints) == paths[-MAX_CHECKPOINTS:]
     assert projection.trials[0].checkpoints == len(paths)
-    projection.add(about("CheckpointLost", "a", 2.0, path=paths[-1]))
+    gone = action("DeleteCheckpoint", "a", checkpoint=checkpoints[-1])
+    projection.add({"event": "TimePassed", "time": 2.0, "actions": [gone]})
     assert paths[-1] not in projection.trials[0].stored_checkpoints
 
 

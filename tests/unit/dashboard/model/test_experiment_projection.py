@@ -105,21 +105,25 @@ def test_results_that_are_computed_again_replace_the_first_ones_and_do_not_count
         result("a", 1, 1.0, loss=0.5),
         result("a", 2, 2.0, loss=0.25),
         about("TrialLost", "a", 3.0, status="PENDING", reason="its worker died"),
-        result("a", 2, 4.0, loss=0.75),
     )
     [trial] = projection.trials
-    assert projection.num_results == 2
-    assert trial.best[0] == (1, 0.5)
     assert (trial.losses, trial.reason) == (1, "its worker died")
+    start = action("StartTrial", "a")
+    projection.add(about("ResourcesGranted", "a", 3.0, status="PENDING", actions=[start]))
+    projection.add(started("a", 3.0))
+    projection.add(result("a", 2, 4.0, loss=0.75))
+    assert projection.num_results == 2
+    assert (trial.best[0], trial.reason) == ((1, 0.5), "")
 
 
 def test_attempts_say_how_they_ended_and_from_where_they_resumed():
     restore = action("RestoreTrial", "a", checkpoint=saved("x", 0, 3), milestones=[])
+    unpause = action("UnpauseTrial", "a")
     projection = projection_of(
         suggested("a"),
         started("a", 1.0, "w1"),
         about("TrialPaused", "a", 2.0, status="PAUSED"),
-        about("ResourcesGranted", "a", 3.0, status="PENDING", actions=[restore]),
+        about("ResourcesGranted", "a", 3.0, status="PENDING", actions=[unpause, restore]),
         started("a", 4.0, "w2"),
         about("TrialLost", "a", 5.0, status="PENDING", reason="gone"),
         about("ResourcesGranted", "a", 6.0, status="PENDING", actions=[restore]),
@@ -196,7 +200,7 @@ def test_a_new_share_of_the_cluster_changes_no_trial():
 
 
 def test_actions_move_trials_that_the_event_is_not_about():
-    records = [suggested(name) for name in "abcd"]
+    records = [{**suggested(name), "actions": []} for name in "abcd"]
     orders = [
         action("FinishTrial", "a", reason="was not promoted"),
         action("GiveUp", "b", reason="lost too often"),

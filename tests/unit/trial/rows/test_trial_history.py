@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dasktune.errors import StorageError
-from dasktune.trial.rows.trial_history import BLOCK_ROWS, History, StoredRows
+from dasktune.trial.rows.trial_history import BLOCK_ROWS, History, LastRow, StoredRows
 
 ITERATION = "training_iteration"
 
@@ -387,17 +387,16 @@ def test_what_was_recomputed_before_all_rows_were_removed_is_forgotten():
     assert history == long(5 * BLOCK_ROWS - 1)
 
 
-@pytest.mark.parametrize("length", [1, 2, 64, 300])
-def test_a_history_can_be_reduced_to_its_last_row(length: int):
-    rows = [{"training_iteration": number} for number in range(1, length + 1)]
-    history = History(rows)
-    history.keep_last()
+def test_a_history_of_the_last_row_keeps_no_other():
+    history = LastRow(owner="a")
+    rows = [{"training_iteration": number} for number in range(1, 300)]
+    assert all(history.record(row) for row in rows)
     assert history == rows[-1:]
-    assert not history.record({"training_iteration": 0})
-    assert history.record({"training_iteration": length + 1})
-    assert history == [*rows[-1:], {"training_iteration": length + 1}]
-    history.keep_last()
-    history.cut_back(length)
+    assert not history.record({"training_iteration": 298})
+    again = {"training_iteration": 299, "loss": 1.0}
+    assert not history.record(again)
+    assert (history, history.newest) == ([again], [again])
+    history.cut_back(298)
     assert history == []
-    history.keep_last()
-    assert history == []
+    assert history.record(rows[0])
+    assert (type(history.emptied()), history.emptied().owner) == (LastRow, "a")

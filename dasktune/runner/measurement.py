@@ -125,7 +125,7 @@ def measure(
         saves += trial.next_checkpoint
         failures += trial.failures
         losses += trial.losses
-        stopped_early += trial.stopped_early
+        stopped_early += trial.stopped_early and trial.status.is_final
     appended, durable = journal
     return RunMeasurement(
         trials=experiment.trial_index.public_counts(),

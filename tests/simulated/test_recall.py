@@ -35,11 +35,12 @@ def facts(trial: Trial, *, lent: bool = False) -> dict[str, Any]:
         "history": repr(trial.history),
         "checkpoints": sorted(one.path for one in records if one.kind.value == "persistent"),
         "status": trial.status,
-        "reason": trial.reason,
+        "reasons": (trial.reason, trial.pause_reason, trial.stopped_early),
         "errors": [(error.message, error.traceback) for error in trial.errors],
         "times": (trial.started_at, trial.ended_at),
         "tag": trial.tag,
         "worker": trial.worker,
+        "failures": trial.failures,
         "losses": (trial.losses, trial.worker_losses, trial.shared_losses, trial.progress_at_loss),
         "resources": (trial.resources, trial.first_resources),
     }

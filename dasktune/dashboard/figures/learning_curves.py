@@ -244,7 +244,7 @@ def _thinned(trial: TrialProjection) -> tuple[InlineArray, InlineArray]:
     keep = np.arange(len(xs))[::-step][::-1]
     xs, ys = xs[keep], ys[keep]
     # A clone continues from another trial's checkpoint: no line leads there.
-    gaps = np.unique(np.searchsorted(xs, trial.jumps, side="right"))
+    gaps = np.unique(np.searchsorted(xs, list(trial.jumps), side="right"))
     gaps = gaps[(gaps > 0) & (gaps < len(xs))]
     drawn = [np.insert(one.astype(np.float64), gaps, np.nan) for one in (xs, ys)]
     return InlineArray.of(drawn[0]), InlineArray.of(drawn[1])

@@ -23,11 +23,6 @@ MAX_CHECKPOINTS: Final = 16
 _MAX_TRACEBACK: Final = 10_000
 _MAX_TEXT: Final = 500
 
-#: Statuses of a trial that the user has paused, also while it still leaves its worker.
-_PAUSED_BY_USER: Final = frozenset(
-    {TrialStatus.SUSPENDING, TrialStatus.SUSPENDED, TrialStatus.SHELVING, TrialStatus.SHELVED}
-)
-
 #: Whether the first value is better than the second, which may be NaN.
 Better = Callable[[float, float], bool]
 
@@ -137,8 +132,8 @@ class TrialProjection:
     #: ``training_iteration`` of the checkpoint that the next attempt restores.
     restore_point: int | None = None
     #: ``training_iteration`` of donors' checkpoints from which the trial continued although it had
-    #: not reached that iteration itself: its curve has a gap at each.
-    jumps: list[int] = field(default_factory=list)
+    #: not reached that iteration itself, and the one that it had reached: its curve has a gap.
+    jumps: dict[int, int] = field(default_factory=dict)
     #: The ranks of the last attempt; None for a trial of one process.
     ranks: RankPlaces | None = None
 
@@ -156,11 +151,6 @@ class TrialProjection:
     def status(self) -> str:
         """One of the five public statuses."""
         return PUBLIC[self.trial.status].value
-
-    @property
-    def paused_by_user(self) -> bool:
-        """Whether the user has paused it, or it leaves its worker for that."""
-        return self.trial.status in _PAUSED_BY_USER
 
     @property
     def stopped_early(self) -> bool:
@@ -212,7 +202,7 @@ class TrialProjection:
     @property
     def worker(self) -> str:
         """The worker of the last attempt; empty without attempts."""
-        return self.attempts[-1].worker if self.attempts else ""
+        return self.trial.worker
 
     @property
     def outcome(self) -> str:
@@ -294,8 +284,10 @@ class TrialProjection:
 
     def discard_after(self, iteration: int, better: Sequence[Better]) -> None:
         """Discard the results after an iteration."""
-        self.iteration = min(self.iteration, iteration)
-        self.jumps = [one for one in self.jumps if one <= iteration]
+        # Within a gap there are only the results before it.
+        gap = (before for resumed, before in self.jumps.items() if before < iteration <= resumed)
+        self.iteration = min(self.iteration, next(gap, iteration))
+        self.jumps = {resumed: before for resumed, before in self.jumps.items() if resumed < iteration}
         for goal, curve in enumerate(self.curves):
             curve.discard_after(iteration)
             if self.best[goal][0] > iteration:
@@ -304,8 +296,9 @@ class TrialProjection:
     def set_iteration(self, iteration: int) -> None:
         """Record a jump if the trial continues after an iteration that it has not reached."""
         if iteration > self.iteration:
-            self.jumps.append(iteration)
-            del self.jumps[:-MAX_KEPT]
+            self.jumps[iteration] = self.iteration
+            if len(self.jumps) > MAX_KEPT:
+                del self.jumps[next(iter(self.jumps))]
 
     def add_checkpoint(self, path: str) -> None:
         """Count a checkpoint; its trial keeps the newest ones."""

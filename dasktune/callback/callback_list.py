@@ -19,7 +19,7 @@ from dasktune.errors import StorageError, check
 from dasktune.experiment import ExperimentMachine, HandleResult
 from dasktune.storage.experiment.tuner_json import TunerFile, entries_of
 from dasktune.trial.events import ExperimentEvent
-from dasktune.trial.nested_metrics import with_nested_names
+from dasktune.trial.metrics import with_nested_names
 from dasktune.trial.result_keys import SHOULD_CHECKPOINT
 
 logger = logging.getLogger(__name__)

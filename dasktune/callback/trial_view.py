@@ -14,7 +14,7 @@ from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.location import Location
-from dasktune.trial.nested_metrics import with_nested_names
+from dasktune.trial.metrics import with_nested_names
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import PublicStatus
 from dasktune.trial.trial import Trial as DriverTrial

@@ -26,8 +26,8 @@ from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.search.searcher import STOPPED_EARLY
 from dasktune.stopper import NoopStopper, Stopper
 from dasktune.trial.actions import ExploitTrial
+from dasktune.trial.metrics import with_nested_names
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
-from dasktune.trial.nested_metrics import with_nested_names
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 from dasktune.trial.user_error import ErrorInfo

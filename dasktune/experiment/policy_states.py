@@ -21,7 +21,7 @@ from dasktune.schedulers.trial_scheduler import TrialScheduler
 from dasktune.search.search_algorithm import SearchAlgorithm
 from dasktune.search.searcher import Searcher
 from dasktune.stopper import CombinedStopper, Stopper
-from dasktune.trial.nested_metrics import with_nested_names
+from dasktune.trial.metrics import with_nested_names
 from dasktune.trial.trial import Trial
 
 #: The name of a policy's class and its goals, followed by the policies inside it, such as

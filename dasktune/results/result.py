@@ -18,8 +18,7 @@ from dasktune.text.formatting import format_cell, truncate
 from dasktune.text.text_table import html_row
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.location import Location
-from dasktune.trial.metrics import Mode, flatten, score
-from dasktune.trial.nested_metrics import with_nested_names
+from dasktune.trial.metrics import Mode, flatten, score, with_nested_names
 from dasktune.trial.retention import Retention
 from dasktune.trial.rows.trial_history import History
 from dasktune.trial.status import PublicStatus

@@ -54,6 +54,7 @@ MOVED_MODULES: Final = {
     "sklearn.tune_search": "sklearn.searches.tune_search",
     "stopper.function": "stopper.function_stopper",
     "storage.checkpoint": "storage.checkpoints.checkpoint",
+    "trial.nested_metrics": "trial.metrics",
 }
 
 #: Old and new names of single classes and functions, where more than the module has changed.

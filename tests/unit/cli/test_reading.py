@@ -344,7 +344,13 @@ def test_nan_and_what_was_taken_back_is_never_best(tmp_path, written, dasktune):
         *[reported("a", 1, loss=0.1), reported("a", 2, loss=float("nan"))],
         *[reported("b", 1, loss=0.5), reported("b", 2, other=1)],
         reported("c", 1, loss=0.01),
-        {"event": "TrialReopenRequested", "trial_id": "c", "time": 103.0, "actions": [reopened]},
+        {
+            "event": "TrialReopenRequested",
+            "trial_id": "c",
+            "time": 103.0,
+            "fresh": True,
+            "actions": [reopened],
+        },
         {"event": "nonsense"},
     )
     told = json.loads(dasktune("best", where, "--format", "json")[1])

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from dasktune.results.result import Result
-from dasktune.trial.nested_metrics import with_nested_names
+from dasktune.trial.metrics import with_nested_names
 from dasktune.trial.status import PublicStatus
 
 FLAT = {"loss": 1.0, "n/a": 1, "n/b/c": 2, "n/a/x": 3}

@@ -125,160 +125,195 @@ PUBLIC: dict[TrialStatus, PublicStatus] = {
     _S.ERROR: PublicStatus.ERROR,
 }
 
-#: A pair that is absent is a bug, not a default.
-TRANSITIONS: dict[tuple[TrialStatus, type[events.TrialEvent] | type[actions.TrialAction]], TrialStatus] = {
+_Cause = type[events.TrialEvent] | type[actions.TrialAction]
+
+#: What a trial of each status accepts: the causes of each next status. A cause that is absent is a
+#: bug, not a default.
+_ROWS: dict[TrialStatus, dict[TrialStatus, tuple[_Cause, ...]]] = {
     # Waiting for a place to run.
-    (_S.PENDING, actions.StartTrial): _S.STARTING,
-    (_S.PENDING, actions.RestoreTrial): _S.RESTORING,
-    (_S.PENDING, actions.GiveUp): _S.ERROR,
-    (_S.PENDING, actions.FinishTrial): _S.TERMINATED,
-    (_S.PENDING, actions.ChangeRequest): _S.PENDING,
+    _S.PENDING: {
+        _S.PENDING: (actions.ChangeRequest, actions.ExploitTrial, actions.ReopenTrial),
+        _S.STARTING: (actions.StartTrial,),
+        _S.RESTORING: (actions.RestoreTrial,),
+        _S.SUSPENDED: (actions.SuspendTrial,),
+        _S.TERMINATED: (actions.FinishTrial,),
+        _S.ERROR: (actions.GiveUp,),
+    },
     # On its way to a worker. A worker's messages come in order, so TrialStarted is the first.
-    (_S.STARTING, events.TrialStarted): _S.RUNNING,
-    (_S.RESTORING, events.TrialStarted): _S.RUNNING,
-    # Running.
-    (_S.RUNNING, events.ResultReported): _S.RUNNING,
-    (_S.RUNNING, events.CheckpointCommitted): _S.RUNNING,
-    (_S.RUNNING, actions.ContinueTraining): _S.RUNNING,
-    (_S.RUNNING, actions.AdmitOthers): _S.RUNNING,
-    # The trial does not wait for this one, and may end before it arrives.
-    (_S.RUNNING, actions.CheckpointTrial): _S.RUNNING,
-    # The trial runs on until its next checkpoint. It then leaves without an order of the experiment
-    # and is lost without a failure, as after a notice.
-    (_S.RUNNING, actions.GrowTrial): _S.RUNNING,
-    (_S.RUNNING, actions.SaveTrial): _S.SAVING,
-    (_S.RUNNING, actions.PauseTrial): _S.PAUSING,
-    (_S.RUNNING, actions.ResizeTrial): _S.RESIZING,
-    # A PauseTrial follows, and only that is sent to the worker.
-    (_S.RUNNING, actions.ExploitTrial): _S.RUNNING,
-    (_S.RUNNING, actions.FailTrial): _S.FAILING,
-    (_S.RUNNING, events.TrialEnded): _S.TERMINATED,
+    _S.STARTING: {
+        _S.PENDING: (events.StartFailed, events.TrialFailed, events.TrialLost, events.TrialReturned),
+        _S.RUNNING: (events.TrialStarted,),
+        _S.SUSPENDING: (actions.RecallTrial,),
+        _S.STOPPING: (actions.StopTrial,),
+    },
+    # The same, from a checkpoint.
+    _S.RESTORING: {
+        _S.PENDING: (events.StartFailed, events.TrialFailed, events.TrialLost, events.TrialReturned),
+        _S.RUNNING: (events.TrialStarted,),
+        _S.SUSPENDING: (actions.RecallTrial,),
+        _S.STOPPING: (actions.StopTrial,),
+    },
+    # A trial does not wait for CheckpointTrial, and may end before it arrives. After GrowTrial it
+    # runs on until its next checkpoint, then leaves without an order of the experiment, and is lost
+    # without a failure, as after a notice. Of ExploitTrial the worker gets the PauseTrial that
+    # follows. RestoreFailed: user code was to load a checkpoint that is missing or damaged; the
+    # worker's TrialStarted comes before, so user code was running.
+    _S.RUNNING: {
+        _S.RUNNING: (
+            events.CheckpointCommitted,
+            events.ResultReported,
+            actions.AdmitOthers,
+            actions.CheckpointTrial,
+            actions.ContinueTraining,
+            actions.ExploitTrial,
+            actions.GrowTrial,
+        ),
+        _S.PENDING: (events.RestoreFailed, events.TrialFailed, events.TrialLost),
+        _S.SAVING: (actions.SaveTrial,),
+        _S.PAUSING: (actions.PauseTrial,),
+        _S.RESIZING: (actions.ResizeTrial,),
+        _S.YIELDING: (actions.YieldTrial,),
+        _S.SUSPENDING: (actions.RecallTrial,),
+        _S.STOPPING: (actions.StopTrial,),
+        _S.FAILING: (actions.FailTrial,),
+        _S.TERMINATED: (events.TrialEnded,),
+    },
     # Saving at the driver's request. Afterwards the worker continues without a further action. If
     # the trainable had nothing to save, its next result comes without a checkpoint.
-    (_S.SAVING, events.CheckpointCommitted): _S.RUNNING,
-    (_S.SAVING, events.ResultReported): _S.RUNNING,
-    (_S.SAVING, events.TrialEnded): _S.TERMINATED,
-    # Pausing. Messages that the worker sent before it received PauseTrial are late, not wrong.
-    (_S.PAUSING, events.CheckpointCommitted): _S.PAUSING,
-    (_S.PAUSING, events.ResultReported): _S.PAUSING,
-    (_S.PAUSING, events.TrialStarted): _S.PAUSING,
-    (_S.PAUSING, events.TrialPaused): _S.PAUSED,
-    (_S.PAUSING, events.TrialEnded): _S.TERMINATED,
-    # A paused trial needs only its last checkpoint, so the loss of its worker does not matter.
-    (_S.PAUSING, events.TrialLost): _S.PAUSED,
-    (_S.PAUSED, actions.UnpauseTrial): _S.PENDING,
-    (_S.PAUSED, actions.FinishTrial): _S.TERMINATED,
-    (_S.PAUSED, actions.ChangeRequest): _S.PAUSED,
-    # Leaving its worker to restart with other resources. It is pending at once, before all others.
-    (_S.RESIZING, events.CheckpointCommitted): _S.RESIZING,
-    (_S.RESIZING, events.ResultReported): _S.RESIZING,
-    (_S.RESIZING, events.TrialPaused): _S.PENDING,
-    (_S.RESIZING, events.TrialEnded): _S.TERMINATED,
+    _S.SAVING: {
+        _S.PENDING: (events.RestoreFailed, events.TrialFailed, events.TrialLost),
+        _S.RUNNING: (events.CheckpointCommitted, events.ResultReported),
+        _S.SUSPENDING: (actions.RecallTrial,),
+        _S.STOPPING: (actions.StopTrial,),
+        _S.TERMINATED: (events.TrialEnded,),
+    },
+    # Messages that the worker sent before it received PauseTrial are late, not wrong. A paused
+    # trial needs only its last checkpoint, so the loss of its worker does not matter.
+    _S.PAUSING: {
+        _S.PAUSING: (events.CheckpointCommitted, events.ResultReported, events.TrialStarted),
+        _S.PENDING: (events.TrialFailed,),
+        _S.PAUSED: (events.RestoreFailed, events.TrialLost, events.TrialPaused),
+        _S.SHELVING: (actions.SuspendTrial,),
+        _S.STOPPING: (actions.StopTrial,),
+        _S.TERMINATED: (events.TrialEnded,),
+    },
+    # By its scheduler.
+    _S.PAUSED: {
+        _S.PAUSED: (actions.ChangeRequest, actions.ExploitTrial),
+        _S.PENDING: (actions.ReopenTrial, actions.UnpauseTrial),
+        _S.SHELVED: (actions.SuspendTrial,),
+        _S.TERMINATED: (actions.FinishTrial,),
+    },
+    # Leaving its worker to restart with other resources. It is then pending, before all others.
+    _S.RESIZING: {
+        _S.RESIZING: (events.CheckpointCommitted, events.ResultReported),
+        _S.PENDING: (events.RestoreFailed, events.TrialFailed, events.TrialLost, events.TrialPaused),
+        _S.SUSPENDING: (actions.SuspendTrial,),
+        _S.STOPPING: (actions.StopTrial,),
+        _S.TERMINATED: (events.TrialEnded,),
+    },
     # Leaving its worker because its resources are due to another experiment. The trial runs until
     # the worker receives the pause, and the policies decide on its results. Then it is pending,
     # before all others.
-    (_S.RUNNING, actions.YieldTrial): _S.YIELDING,
-    (_S.YIELDING, events.CheckpointCommitted): _S.YIELDING,
-    (_S.YIELDING, events.ResultReported): _S.YIELDING,
-    (_S.YIELDING, events.TrialPaused): _S.PENDING,
-    (_S.YIELDING, events.TrialEnded): _S.TERMINATED,
-    (_S.YIELDING, actions.PauseTrial): _S.PAUSING,
-    (_S.YIELDING, actions.ResizeTrial): _S.RESIZING,
-    (_S.YIELDING, actions.ExploitTrial): _S.YIELDING,
-    (_S.YIELDING, actions.FailTrial): _S.FAILING,
+    _S.YIELDING: {
+        _S.YIELDING: (events.CheckpointCommitted, events.ResultReported, actions.ExploitTrial),
+        _S.PENDING: (events.RestoreFailed, events.TrialFailed, events.TrialLost, events.TrialPaused),
+        _S.PAUSING: (actions.PauseTrial,),
+        _S.RESIZING: (actions.ResizeTrial,),
+        _S.SUSPENDING: (actions.RecallTrial,),
+        _S.STOPPING: (actions.StopTrial,),
+        _S.FAILING: (actions.FailTrial,),
+        _S.TERMINATED: (events.TrialEnded,),
+    },
     # Leaving its worker because the user pauses it. The trial runs until the worker receives the
-    # pause, and the policies decide on its results. Only a trial that its scheduler was pausing
-    # already (SHELVING) gets no more decisions.
-    (_S.RESIZING, actions.SuspendTrial): _S.SUSPENDING,
-    (_S.PAUSING, actions.SuspendTrial): _S.SHELVING,
-    (_S.SUSPENDING, actions.PauseTrial): _S.SHELVING,
-    (_S.SUSPENDING, actions.ResizeTrial): _S.SUSPENDING,
-    (_S.SUSPENDING, actions.ExploitTrial): _S.SUSPENDING,
-    (_S.SUSPENDING, actions.FailTrial): _S.FAILING,
-    (_S.SUSPENDING, events.StartFailed): _S.SUSPENDED,
-    (_S.SUSPENDING, events.TrialReturned): _S.SUSPENDED,
-    # Paused by the user. The scheduler need not know: a trial that the scheduler unpauses still
-    # waits for the user.
-    (_S.PENDING, actions.SuspendTrial): _S.SUSPENDED,
-    (_S.PAUSED, actions.SuspendTrial): _S.SHELVED,
-    (_S.SHELVED, actions.UnpauseTrial): _S.SUSPENDED,
-    (_S.SUSPENDED, actions.GiveUp): _S.ERROR,
-    (_S.SUSPENDED, actions.ResumeTrial): _S.PENDING,
-    (_S.SHELVED, actions.ResumeTrial): _S.PAUSED,
-    # Stopping. Messages that the worker sent before it received StopTrial are late, not wrong.
-    (_S.STOPPING, events.TrialStarted): _S.STOPPING,
-    (_S.STOPPING, events.ResultReported): _S.STOPPING,
-    (_S.STOPPING, events.CheckpointCommitted): _S.STOPPING,
-    (_S.STOPPING, events.TrialStopped): _S.TERMINATED,
-    (_S.STOPPING, events.TrialPaused): _S.TERMINATED,
-    (_S.STOPPING, events.TrialEnded): _S.TERMINATED,
-    # The trial was to end, so a loss or a failed start ends it as well.
-    (_S.STOPPING, events.TrialLost): _S.TERMINATED,
-    (_S.STOPPING, events.StartFailed): _S.TERMINATED,
-    (_S.STOPPING, events.TrialReturned): _S.TERMINATED,
-    # The trial's code raised while the trial was being stopped, which the user must see.
-    (_S.STOPPING, events.TrialFailed): _S.ERROR,
+    # pause, and the policies decide on its results. If its code fails, it is tried again when the
+    # user unpauses it.
+    _S.SUSPENDING: {
+        _S.SUSPENDING: (
+            events.CheckpointCommitted,
+            events.ResultReported,
+            events.TrialStarted,
+            actions.ExploitTrial,
+            actions.ResizeTrial,
+        ),
+        _S.SUSPENDED: (
+            events.RestoreFailed,
+            events.StartFailed,
+            events.TrialFailed,
+            events.TrialLost,
+            events.TrialPaused,
+            events.TrialReturned,
+        ),
+        _S.SHELVING: (actions.PauseTrial,),
+        _S.STOPPING: (actions.StopTrial,),
+        _S.FAILING: (actions.FailTrial,),
+        _S.TERMINATED: (events.TrialEnded,),
+    },
+    # Paused by the user; otherwise it would be pending.
+    _S.SUSPENDED: {
+        _S.SUSPENDED: (actions.ChangeRequest, actions.ExploitTrial),
+        _S.PENDING: (actions.ReopenTrial, actions.ResumeTrial),
+        _S.TERMINATED: (actions.FinishTrial,),
+        _S.ERROR: (actions.GiveUp,),
+    },
+    # As SUSPENDING, but its scheduler was pausing it already, so it gets no more decisions.
+    _S.SHELVING: {
+        _S.SHELVING: (events.CheckpointCommitted, events.ResultReported, events.TrialStarted),
+        _S.SUSPENDED: (events.TrialFailed,),
+        _S.SHELVED: (events.RestoreFailed, events.TrialLost, events.TrialPaused),
+        _S.STOPPING: (actions.StopTrial,),
+        _S.TERMINATED: (events.TrialEnded,),
+    },
+    # Paused by both. The scheduler need not know of the user: a trial that the scheduler unpauses
+    # still waits for the user.
+    _S.SHELVED: {
+        _S.SHELVED: (actions.ChangeRequest, actions.ExploitTrial),
+        _S.PENDING: (actions.ReopenTrial,),
+        _S.PAUSED: (actions.ResumeTrial,),
+        _S.SUSPENDED: (actions.UnpauseTrial,),
+        _S.TERMINATED: (actions.FinishTrial,),
+    },
+    # Messages that the worker sent before it received StopTrial are late, not wrong. The trial was
+    # to end, so a loss or a failed start ends it as well. If its code raised while it was being
+    # stopped, the user must see that.
+    _S.STOPPING: {
+        _S.STOPPING: (events.CheckpointCommitted, events.ResultReported, events.TrialStarted),
+        _S.TERMINATED: (
+            events.RestoreFailed,
+            events.StartFailed,
+            events.TrialEnded,
+            events.TrialLost,
+            events.TrialPaused,
+            events.TrialReturned,
+            events.TrialStopped,
+        ),
+        _S.ERROR: (events.TrialFailed,),
+    },
     # Being stopped because the stopper raised on its result: it ends in error in any case.
-    (_S.FAILING, events.ResultReported): _S.FAILING,
-    (_S.FAILING, events.CheckpointCommitted): _S.FAILING,
-    (_S.FAILING, events.TrialStopped): _S.ERROR,
-    (_S.FAILING, events.TrialPaused): _S.ERROR,
-    (_S.FAILING, events.TrialEnded): _S.ERROR,
-    (_S.FAILING, events.TrialLost): _S.ERROR,
-    (_S.FAILING, events.TrialFailed): _S.ERROR,
+    _S.FAILING: {
+        _S.FAILING: (events.CheckpointCommitted, events.ResultReported),
+        _S.ERROR: (
+            events.RestoreFailed,
+            events.TrialEnded,
+            events.TrialFailed,
+            events.TrialLost,
+            events.TrialPaused,
+            events.TrialStopped,
+        ),
+    },
+    # Ended. Only the user leads out of here, in a later session.
+    _S.TERMINATED: {
+        _S.PENDING: (actions.ReopenTrial,),
+    },
+    _S.ERROR: {
+        _S.PENDING: (actions.ReopenTrial,),
+    },
 }
-# User code was to load a checkpoint that is missing or damaged: the trial starts again from an
-# older one. The worker's TrialStarted comes before, so user code was running.
-for _status, _after in (
-    (_S.RUNNING, _S.PENDING),
-    (_S.SAVING, _S.PENDING),
-    (_S.RESIZING, _S.PENDING),
-    (_S.YIELDING, _S.PENDING),
-    (_S.PAUSING, _S.PAUSED),
-    (_S.SUSPENDING, _S.SUSPENDED),
-    (_S.SHELVING, _S.SHELVED),
-    (_S.STOPPING, _S.TERMINATED),
-    (_S.FAILING, _S.ERROR),
-):
-    TRANSITIONS[_status, events.RestoreFailed] = _after
-# Possible at any time on a worker. The experiment decides whether the trial is tried again.
-for _status in (
-    _S.STARTING,
-    _S.RESTORING,
-    _S.RUNNING,
-    _S.SAVING,
-    _S.PAUSING,
-    _S.RESIZING,
-    _S.YIELDING,
-):
-    TRANSITIONS[_status, events.TrialFailed] = _S.PENDING
-    TRANSITIONS[_status, actions.StopTrial] = _S.STOPPING
-for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING, _S.YIELDING):
-    TRANSITIONS[_status, actions.RecallTrial] = _S.SUSPENDING
-for _leaving, _left in ((_S.SUSPENDING, _S.SUSPENDED), (_S.SHELVING, _S.SHELVED)):
-    for _event in (events.TrialStarted, events.ResultReported, events.CheckpointCommitted):
-        TRANSITIONS[_leaving, _event] = _leaving
-    TRANSITIONS[_leaving, events.TrialPaused] = TRANSITIONS[_leaving, events.TrialLost] = _left
-    TRANSITIONS[_leaving, events.TrialEnded] = _S.TERMINATED
-    TRANSITIONS[_leaving, actions.StopTrial] = _S.STOPPING
-    # The trial is tried again when the user unpauses it.
-    TRANSITIONS[_leaving, events.TrialFailed] = _S.SUSPENDED
-    TRANSITIONS[_left, actions.FinishTrial] = _S.TERMINATED
-    TRANSITIONS[_left, actions.ChangeRequest] = _left
-for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING, _S.RESIZING, _S.YIELDING):
-    TRANSITIONS[_status, events.TrialLost] = _S.PENDING
-for _status in (
-    _S.PENDING,
-    _S.PAUSED,
-    _S.SUSPENDED,
-    _S.SHELVED,
-    _S.TERMINATED,
-    _S.ERROR,
-):
-    TRANSITIONS[_status, actions.ReopenTrial] = _S.PENDING
-for _status in (_S.PENDING, _S.PAUSED, _S.SUSPENDED, _S.SHELVED):
-    # The trial is on no worker: these actions only change how it will be started.
-    TRANSITIONS[_status, actions.ExploitTrial] = _status
-for _status in (_S.STARTING, _S.RESTORING):
-    TRANSITIONS[_status, events.StartFailed] = _S.PENDING
-    TRANSITIONS[_status, events.TrialReturned] = _S.PENDING
+
+#: The next status by the present one and the cause.
+TRANSITIONS: dict[tuple[TrialStatus, _Cause], TrialStatus] = {
+    (status, cause): after
+    for status, rows in _ROWS.items()
+    for after, causes in rows.items()
+    for cause in causes
+}

@@ -49,11 +49,6 @@ CommandAction = (
     | actions.ExploitTrial
 )
 
-#: Statuses of a trial that is on no worker and has not ended.
-_OFF_WORKERS = frozenset(
-    {TrialStatus.PENDING, TrialStatus.PAUSED, TrialStatus.SUSPENDED, TrialStatus.SHELVED}
-)
-
 
 def start_action(
     trial: Trial, incarnation: int, milestones: tuple[Milestone, ...]
@@ -211,17 +206,17 @@ def next_command_action(
     while commands:
         command = commands.popleft()
         trial = trials[command.trial_id]
+        waits = not (trial.status.is_active or trial.status.is_final)
         match command:
             case decisions.Unpause():
                 if trial.status in (TrialStatus.PAUSED, TrialStatus.SHELVED):
                     return actions.UnpauseTrial(trial_id=trial.trial_id, incarnation=trial.incarnation)
             case decisions.ResizeWaiting():
-                if trial.status in _OFF_WORKERS and trial.resources != command.resources:
+                if waits and trial.resources != command.resources:
                     return actions.ChangeRequest(
                         trial_id=trial.trial_id, incarnation=trial.incarnation, resources=command.resources
                     )
             case decisions.ExploitOther():
-                waits = trial.status in _OFF_WORKERS
                 action = to_exploit(trial, command) if waits else None
                 if action is not None:
                     return action

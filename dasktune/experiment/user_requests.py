@@ -7,32 +7,8 @@ from dasktune.trial.events import (
     TrialPauseRequested,
     TrialUnpauseRequested,
 )
-from dasktune.trial.status import TrialStatus
+from dasktune.trial.status import TRANSITIONS, TrialStatus
 from dasktune.trial.trial import Trial
-
-#: Statuses of a trial that runs or is about to run: its worker must pause it.
-_ON_A_WORKER = frozenset(
-    {
-        TrialStatus.STARTING,
-        TrialStatus.RESTORING,
-        TrialStatus.RUNNING,
-        TrialStatus.SAVING,
-        TrialStatus.YIELDING,
-    }
-)
-
-#: Statuses of a trial that is on no worker, or that its worker was already requested to pause.
-_OFF_WORKERS = frozenset(
-    {
-        TrialStatus.PENDING,
-        TrialStatus.PAUSED,
-        TrialStatus.PAUSING,
-        TrialStatus.RESIZING,
-    }
-)
-
-#: The tag of a trial that the user has added.
-_ADDED = "added"
 
 
 def action_for_request(
@@ -58,9 +34,10 @@ def action_for_request(
         if trial.status.is_paused_by_user:
             return ResumeTrial(trial_id=key, incarnation=incarnation)
         return None
-    if trial.status in _ON_A_WORKER:
+    # Only the worker can pause a trial that it trains or is about to train.
+    if (trial.status, RecallTrial) in TRANSITIONS:
         return RecallTrial(trial_id=key, incarnation=incarnation, reason=request.reason)
-    if trial.status in _OFF_WORKERS:
+    if (trial.status, SuspendTrial) in TRANSITIONS:
         return SuspendTrial(trial_id=key, incarnation=incarnation, reason=request.reason)
     return None
 

@@ -551,16 +551,19 @@ class TrialRunner:
         handled = experiment.handle(event)
         if isinstance(event, ResultReported | CheckpointCommitted) and event.checkpoint is not None:
             self._count_save(event.checkpoint)
+        has_new_questions = self._submit_questions()
         # The passing of time is recorded only if it had an effect. A new question of the scheduler
         # is such an effect: a replay must let the scheduler ask it again.
-        if self._submit_questions() or handled.actions or not isinstance(event, TimePassed):
+        if has_new_questions or handled.actions or not isinstance(event, TimePassed):
             self._record(event, handled)
         # A callback may request a checkpoint of the result that its trial waits at. The trial gets
-        # the request before it gets the order to continue, and so saves exactly this result.
-        held = [one for one in handled.actions if isinstance(one, ContinueTraining) and self._callbacks]
+        # the request before it gets the order to continue, and so saves exactly this result. Only
+        # the trial of the event can wait, so there is at most one such order.
+        orders = handled.actions if self._callbacks else ()
+        last = next((one for one in orders if isinstance(one, ContinueTraining)), None)
         for action in handled.actions:
             self._num_actions[type(action)] += 1
-            if held and action is held[0]:
+            if action is last:
                 continue
             dispatch(action, self._executor, self._store)
             if isinstance(action, ExploitTrial):
@@ -569,8 +572,8 @@ class TrialRunner:
             self._notify(observer, lambda watcher: watcher.on_event(event, handled, experiment))
         for trial_id in self._callbacks.take_checkpoint_requests() if self._callbacks else ():
             self._handle(TrialCheckpointRequested(trial_id=trial_id, time=self._clock.now()))
-        for action in held:
-            dispatch(action, self._executor, self._store)
+        if last is not None:
+            dispatch(last, self._executor, self._store)
 
     def _submit_questions(self) -> bool:
         """Submit the scheduler's new questions, and return whether there were any."""

@@ -97,7 +97,8 @@ def open_display(mode: str, stream: TextIO | None) -> Display | None:
         from dasktune.progress.notebook import NotebookDisplay
 
         return NotebookDisplay(stream)
-    if mode == "line" and isinstance(getattr(stream, "original", stream), AboveLine):
+    original = getattr(stream, "original", stream)
+    if mode == "line" and isinstance(original, AboveLine) and original.is_above:
         # Another progress line is open on the terminal.
         mode = "plain"
     return ProgressLine(stream) if mode == "line" else PlainLines(stream)

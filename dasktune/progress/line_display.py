@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Iterable
 from math import inf
 from typing import Any, Final, TextIO, cast
 
@@ -140,17 +141,19 @@ class ProgressLine(Display):
 
     def close(self) -> None:
         """End the progress line, so that other output begins below it."""
-        # `setStream` flushes, which blocks on no terminal while the line is open.
-        for handler, stream in self._handlers:
-            handler.setStream(stream)
-        for name, ours in (self._replaced or {}).items():
-            if getattr(sys, name) is ours:
-                setattr(sys, name, ours.original)
-        with self._lock:
-            if self._columns or self._is_mid_row:
-                self.stream.write("\n")
-            self._columns, self._shown, self._is_mid_row = 0, "", False
-            self._replaced, self._handlers = None, []
+        try:
+            # `setStream` flushes, which waits for no terminal as long as the line is open.
+            for handler, stream in self._handlers:
+                handler.setStream(stream)
+        finally:  # also after Ctrl-C: the background stream drops later texts
+            replaced, self._replaced, self._handlers = self._replaced or {}, None, []
+            for name, ours in replaced.items():
+                if getattr(sys, name) is ours:
+                    setattr(sys, name, ours.original)
+            with self._lock:
+                if self._columns or self._is_mid_row:
+                    self.stream.write("\n")
+                self._columns, self._shown, self._is_mid_row = 0, "", False
 
     def _replace_streams(self) -> None:
         self._replaced = {}
@@ -180,17 +183,27 @@ class AboveLine:
         self.original = original
         self._process = os.getpid()
 
+    @property
+    def is_above(self) -> bool:
+        """Whether the line is open in this process: a fork lacks the thread that writes it."""
+        return self._line.is_open and os.getpid() == self._process
+
     def write(self, text: str) -> int:
         """Write a text."""
-        # A fork has neither the line nor the thread that writes it.
-        if not text or not self._line.is_open or os.getpid() != self._process:
+        if not text or not self.is_above:
             return self.original.write(text)
         self._line.write_above(text)
         return len(text)
 
+    def writelines(self, texts: Iterable[str]) -> None:
+        """Write several texts as one."""
+        self.write("".join(texts))
+
     def flush(self) -> None:
-        """Flush the stream, unless a thread writes the texts."""
-        if not self._line.is_open:
+        """Flush the stream, or wait a moment for the thread that writes the texts."""
+        if self.is_above:
+            _ = self._line.stream.is_behind  # waits: the process may end without the thread
+        else:
             self.original.flush()
 
     def __getattr__(self, name: str) -> Any:

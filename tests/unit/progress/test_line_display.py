@@ -8,7 +8,7 @@ import sys
 import pytest
 from progress_kit import pseudo_terminal
 
-from dasktune.progress import PlainLines, Progress, ProgressLine
+from dasktune.progress import PlainLines, Progress, ProgressLine, background_stream
 from dasktune.progress import line_display as module
 from dasktune.progress.background_stream import BackgroundStream, print_promptly
 from dasktune.progress.choose import open_display
@@ -112,7 +112,8 @@ def test_texts_of_this_process_stand_above_the_line(monkeypatch: pytest.MonkeyPa
     assert sys.stdout.isatty()
     print_promptly(sys.stderr, "Dashboard: http://127.0.0.1:8787/dasktune\n")
     own.warning("trial a lost its worker")
-    line.messages.write("interrupted\n")
+    line.messages.writelines(["inter", "rupted\n"])
+    sys.stderr.writelines(["a ", "row\n"])
     print("printed", end="", flush=True)
     line.show(progress(running=1), None)
     assert rows(stream)[-1] == "printed"
@@ -127,6 +128,7 @@ def test_texts_of_this_process_stand_above_the_line(monkeypatch: pytest.MonkeyPa
         "Dashboard: http://127.0.0.1:8787/dasktune",
         "trial a lost its worker",
         "interrupted",
+        "a row",
         "printed at last",
         "half a row",
         "later",
@@ -141,8 +143,39 @@ def test_a_fork_writes_to_the_terminal_itself(monkeypatch: pytest.MonkeyPatch):
     line.show(progress(), None)
     written = len(stream.getvalue())
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    line.messages.write("text\n")
-    assert stream.getvalue()[written:] == "text\n"
+    flushed = []
+    monkeypatch.setattr(stream, "flush", lambda: flushed.append(stream.getvalue()[written:]))
+    print("text", end="", file=line.messages, flush=True)
+    assert flushed == ["text"]
+
+
+def test_what_is_flushed_is_written(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(background_stream, "_USUAL_S", 10.0)
+    stream = Terminal()
+    line = ProgressLine(BackgroundStream(stream))
+    for count in range(100):
+        line.show(progress(), None)
+        print(f"text {count}", file=line.messages, flush=True)
+        assert rows(stream)[count] == f"text {count}"
+
+
+def test_streams_are_put_back_after_an_interrupt_and_the_next_line_may_open(monkeypatch: pytest.MonkeyPatch):
+    def interrupt(stream: object) -> None:
+        raise KeyboardInterrupt
+
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    handler = logging.StreamHandler()
+    monkeypatch.setattr(logging.getLogger("dasktune.above"), "handlers", [handler])
+    line = ProgressLine(stream)
+    line.show(progress(), None)
+    held = sys.stderr
+    handler.setStream = interrupt  # type: ignore[method-assign, assignment]
+    with pytest.raises(KeyboardInterrupt):
+        line.close()
+    assert sys.stderr is stream
+    # Something of the user has kept the one of a line that has ended.
+    assert isinstance(open_display("line", held), ProgressLine)
 
 
 def test_the_end_comes_once():

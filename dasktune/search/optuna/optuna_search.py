@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from hashlib import sha256
 from math import isfinite
+from types import FunctionType, SimpleNamespace
 from typing import Any, Literal
 
 from numpy.random import SeedSequence
@@ -252,7 +253,12 @@ class OptunaSearch(Searcher):
     @property
     def _sampler_digest(self) -> str | None:
         """A digest of the given sampler, which is never used itself; None for the default one."""
-        return None if self._sampler is None else sha256(pickle.dumps(self._sampler)).hexdigest()
+        if self._sampler is None:
+            return None
+        digest = sha256()
+        file: Any = SimpleNamespace(write=digest.update)
+        _NamesPickler(file).dump(self._sampler)
+        return digest.hexdigest()
 
     def _restore_state(self, state: Mapping[str, Any]) -> None:
         # The state replaces what the searcher has learned until now, and what it would learn.
@@ -380,6 +386,13 @@ class OptunaSearch(Searcher):
         else:
             state = "PRUNED" if point.pruned else "COMPLETE"
             study.learn(trial, state, values, point.intermediate_values)
+
+
+class _NamesPickler(pickle.Pickler):
+    """Pickles functions and classes as names: after a restore, a script's are other objects."""
+
+    def persistent_id(self, obj: Any) -> str | None:
+        return obj.__qualname__ if isinstance(obj, FunctionType | type) else None
 
 
 def _check_sampler(sampler: Any, seed: int | None) -> None:

@@ -4,6 +4,7 @@ import builtins
 import json
 import logging
 import pickle
+import sys
 from math import inf, nan
 from types import SimpleNamespace
 from typing import Any
@@ -475,6 +476,22 @@ def test_another_sampler_continues_with_the_trials_of_the_saved_one(sampler: Any
     assert states(after) == states(before)
     assert after.suggest("t_6") != before.suggest("t_6")
     assert type(after.study.sampler) is (optuna.samplers.TPESampler if sampler is None else type(sampler))
+
+
+class OfScript(optuna.samplers.RandomSampler):
+    """Stands for a class of the script."""
+
+
+def test_a_sampler_of_the_script_is_the_same_after_a_restore(monkeypatch: pytest.MonkeyPatch):
+    before, stored = (search_of(OfScript(seed=3)) for _ in range(2))
+    ask_and_tell(before, range(6))
+    state = before.state_dict()
+    # The script runs again, or the stored class was pickled by value.
+    again = type("OfScript", (optuna.samplers.RandomSampler,), {"__module__": __name__})
+    monkeypatch.setattr(sys.modules[__name__], "OfScript", again)
+    stored.load_state_dict(state)
+    assert states(stored) == states(before)
+    assert stored.suggest("t_6") == before.suggest("t_6")
 
 
 def test_one_that_has_not_begun_has_no_study_to_save():

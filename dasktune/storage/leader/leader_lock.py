@@ -40,7 +40,7 @@ successor has taken over. The epochs of the journal keep its late records out of
 #   What must not be done then, such as deleting checkpoints, asks `confirm` first. So it happens at
 #   most `CONFIRMED_FOR` seconds after the last check.
 # - A driver whose lease is not found continues, and does not write the lease: it may belong to
-#   another experiment by now. Its next look finds it again; or finds a higher number or another
+#   another experiment by now. Its next look finds it again; or finds another number or another
 #   owner, and the lead is lost at once; or the time is over. If the ttl is over before, another
 #   driver may lead meanwhile: as for a late renewal, the journal has only what counts. No file of
 #   the journal is overwritten, since each is created with an exclusive write. A deletion of
@@ -312,7 +312,8 @@ class LeaderLock:
             )
         name = lease_name(self.epoch)
         try:
-            content = self.storage.read_bytes(name) if newest == self.epoch else None
+            # A lower number: the directory was deleted, and an experiment has begun there anew.
+            content = self.storage.read_bytes(lease_name(newest)) if newest else None
         except FileNotFoundError:
             content = None
         if content is None:

@@ -482,6 +482,19 @@ def test_a_lease_that_another_experiment_replaces_is_lost(storage: Storage, cloc
     assert storage.read_bytes("driver/000001.json") == theirs
 
 
+def test_an_experiment_that_begins_anew_in_the_same_place_ends_the_lead_at_once(
+    storage: Storage, clock: Clock
+) -> None:
+    """Its lease has a lower number: the records of this driver would count in its journal."""
+    lock_of(storage, clock).__enter__().close()
+    with lock_of(storage, clock) as lock:
+        assert lock.epoch == 2
+        storage.remove_tree()
+        storage.write_bytes("driver/000001.json", lease_of(1, "", ttl_s=5.0))
+        assert not lock.renew()
+        assert "was replaced while the experiment ran" in lock.loss
+
+
 def test_a_damaged_lease_is_written_again(storage: Storage, clock: Clock) -> None:
     with lock_of(storage, clock) as lock:
         storage.write_bytes("driver/000001.json", b"garbage")

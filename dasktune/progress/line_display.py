@@ -151,7 +151,9 @@ class ProgressLine(Display):
                 if getattr(sys, name) is ours:
                     setattr(sys, name, ours.original)
             with self._lock:
-                if self._columns or self._is_mid_row:
+                if self._is_mid_row:
+                    self.write_above("\n")  # draws the last picture
+                if self._columns:
                     self.stream.write("\n")
                 self._columns, self._shown, self._is_mid_row = 0, "", False
 

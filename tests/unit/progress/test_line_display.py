@@ -131,6 +131,7 @@ def test_texts_of_this_process_stand_above_the_line(monkeypatch: pytest.MonkeyPa
         "a row",
         "printed at last",
         "half a row",
+        "0 trials done · 1 running · 0 errors · 00:00",
         "later",
         "",
     ]

@@ -69,8 +69,8 @@ class PlainLines(Display):
 class ProgressLine(Display):
     """Keeps one line of progress up to date on a terminal, below all other output.
 
-    From the first picture to the end it replaces ``sys.stderr``, and ``sys.stdout`` if that is a
-    terminal: a text that is written there clears the line, which is then drawn again below it.
+    From the first picture to the end it replaces ``sys.stderr``, and ``sys.stdout`` if both are
+    terminals: a text that is written there clears the line, which is then drawn again below it.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class ProgressLine(Display):
         if terminal is None or terminal is not sys.stderr:
             return
         for name, old in (("stderr", terminal), ("stdout", sys.stdout)):
-            if old is terminal or is_terminal(old):
+            if old is terminal or (is_terminal(old) and is_terminal(terminal)):
                 new = self._replaced[name] = AboveLine(self, old)
                 setattr(sys, name, new)
                 self._handlers += move_handlers(old, cast(TextIO, new))

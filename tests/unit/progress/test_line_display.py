@@ -150,6 +150,17 @@ def test_a_fork_writes_to_the_terminal_itself(monkeypatch: pytest.MonkeyPatch):
     assert flushed == ["text"]
 
 
+def test_a_line_that_a_file_gets_takes_no_texts_from_the_terminal(monkeypatch: pytest.MonkeyPatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(sys, "stdout", terminal)
+    line = ProgressLine(sys.stderr)
+    line.show(progress(), None)
+    print("text")
+    assert terminal.getvalue() == "text\n"
+    line.close()
+
+
 def test_what_is_flushed_is_written(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(background_stream, "_USUAL_S", 10.0)
     stream = Terminal()

@@ -27,7 +27,7 @@ from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.metadata_routing import _routing_enabled
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.parallel import _FuncWrapper
-from sklearn.utils.validation import _check_method_params, indexable
+from sklearn.utils.validation import _check_method_params, _num_samples, indexable
 
 __all__ = [
     "BaseSearchCV",
@@ -45,6 +45,7 @@ __all__ = [
     "has_callbacks",
     "indexable",
     "insert_error_scores",
+    "num_samples",
     "routing_enabled",
     "run_search",
     "safe_indexing",
@@ -58,6 +59,7 @@ MultimetricScorer = _MultimetricScorer
 check_method_params = _check_method_params
 fit_context = _fit_context
 insert_error_scores = _insert_error_scores
+num_samples = _num_samples
 routing_enabled = _routing_enabled
 safe_indexing = _safe_indexing
 search_estimator_has = _search_estimator_has

@@ -22,7 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
 from dasktune.errors import check
-from dasktune.sklearn.compat import safe_indexing
+from dasktune.sklearn.compat import check_method_params, num_samples, safe_indexing
 from dasktune.sklearn.steps.pipeline_cache import fit_transformers, route_fit_params
 
 #: Values of the argument `budget` of `TuneSearchCV`.
@@ -153,7 +153,13 @@ class _PartialFit(TrainingMode):
             routed = route_fit_params(model, params)
             X, _ = fit_transformers(model.steps[:-1], X, y, routed)
             params = routed[model.steps[-1][0]].fit
-        self.advance(final, TrainingData(take=lambda: (*deepcopy((X, y)), params)), 0, steps)
+        rows = np.arange(num_samples(X))
+
+        def take() -> tuple[Any, Any, Mapping[str, Any]]:
+            # Parameters with a value for each sample are copied, others may be objects of the user.
+            return *deepcopy((X, y)), check_method_params(X, params=params, indices=rows)
+
+        self.advance(final, TrainingData(take=take), 0, steps)
 
 
 class _WarmStart(TrainingMode):

@@ -29,13 +29,15 @@ class Doubling(BaseEstimator):
     def __init__(self, rank=0):
         self.rank = rank
 
-    def partial_fit(self, X, y):
+    def partial_fit(self, X, y, sample_weight=None):
         self.seen_ = getattr(self, "seen_", 0.0) + self._double(X, y)
+        if sample_weight is not None:
+            self.weights_ = getattr(self, "weights_", 0.0) + np.sum(double(sample_weight)) / 2
         return self
 
     fit = partial_fit
 
-    def score(self, X, y):
+    def score(self, X, y, sample_weight=None):
         return self.seen_ + self._double(X, y)
 
     def _double(self, X, y):
@@ -65,6 +67,19 @@ def test_each_fit_and_score_gets_the_samples_as_they_are(transformers, scoring, 
     assert list(search.cv_results_["mean_train_score"]) == [7 * seen] * 3
     best = search.best_estimator_[-1] if transformers else search.best_estimator_
     assert best.seen_ == 6 * 2 * seen
+
+
+@pytest.mark.parametrize("kind", [np.asarray, pd.Series])
+@pytest.mark.parametrize("name", ["", "doubling"])
+def test_each_fit_gets_the_weights_of_its_samples_as_they_are(name, kind):
+    estimator = make_pipeline(FunctionTransformer(), Doubling()) if name else Doubling()
+    prefix, weights = f"{name}__" if name else "", kind(np.ones(8))
+    options = {"n_iter": 1, "cv": 2, "max_iters": 3, "iters_per_step": 2}
+    search = TuneSearchCV(estimator, {f"{prefix}rank": [0]}, budget="partial_fit", **options)
+    search.fit(np.ones((8, 1)), np.ones(8), **{f"{prefix}sample_weight": weights})
+    best = search.best_estimator_[-1] if name else search.best_estimator_
+    assert best.weights_ == 6 * 8
+    assert list(weights) == [1] * 8
 
 
 @pytest.mark.parametrize("kind", [np.asarray, csr_matrix, pd.DataFrame])

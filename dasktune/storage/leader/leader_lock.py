@@ -336,10 +336,12 @@ class LeaderLock:
             self._thread.join()
         with self._renewing:
             lease, self._lease = self._lease, None
-            if lease is not None and not self.lost:
-                self._release(lease)
-            self._watch.close()
-            self._unlock()
+            try:
+                if lease is not None and not self.lost:
+                    self._release(lease)
+            finally:  # also after Ctrl-C, as this may wait for what is not found
+                self._watch.close()
+                self._unlock()
 
     def withdraw(self) -> None:
         """Release the lead and delete the lease, as if this driver had never led.

@@ -520,6 +520,23 @@ def test_a_lease_that_was_deleted_is_lost(storage: Storage, clock: Clock, method
     assert storage.find() == []
 
 
+def test_an_interrupt_while_the_end_looks_for_a_lease_leaves_no_lock(
+    local: Storage, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    lock = lock_of(local, clock)
+    lock.acquire()
+    local.remove("driver/000001.json")
+    monkeypatch.setattr(lock, "_sleep", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        lock.close()
+    with lock_of(local, clock) as later:
+        assert later.epoch == 1
+    assert clock.slept == 0
+
+
 @pytest.mark.parametrize("operation", ["read", "list"])
 def test_a_lease_that_is_found_again_within_30_s_is_no_loss(
     remote: Storage, clock: Clock, operation: str

@@ -241,7 +241,7 @@ def setup_mlflow(  # noqa: PLR0917 - Ray Tune has these arguments
     tracking_uri, registry_uri : str, optional
         As for :class:`MLflowLoggerCallback`.
     experiment_id, experiment_name : str, optional
-        MLflow's experiment, by one of both; by default ``MLFLOW_EXPERIMENT_ID`` or
+        MLflow's experiment; the id wins. By default ``MLFLOW_EXPERIMENT_ID`` or
         ``MLFLOW_EXPERIMENT_NAME``.
     tracking_token : str, optional
         As for :class:`MLflowLoggerCallback`.
@@ -264,7 +264,7 @@ def setup_mlflow(  # noqa: PLR0917 - Ray Tune has these arguments
     Raises
     ------
     ConfigError
-        If MLflow is not installed, there is no such experiment, or both its id and name are given.
+        If MLflow is not installed, or there is no such experiment.
 
     Examples
     --------
@@ -273,8 +273,6 @@ def setup_mlflow(  # noqa: PLR0917 - Ray Tune has these arguments
     ...     with mlflow.active_run():
     ...         mlflow.log_metric("loss", 0.5)
     """
-    once = not (experiment_id and experiment_name)
-    check(once, "experiment_name", "left out with experiment_id", experiment_name, "Choose one.")
     client_class = _client_class()
     import mlflow
 

@@ -52,6 +52,9 @@ def reraise_trial_error(trial: Trial) -> NoReturn:
     own = None if error is None else _unpickled(error.pickled)
     if own is None:
         raise trial_error
+    if trial.fails_all_trials:
+        # The message says it all, and stands once; the traceback is in the trial's error.txt.
+        raise own from None
     # An unpickled exception has no traceback; the TrialError has the text of the worker's.
     raise own from trial_error
 

@@ -216,8 +216,10 @@ def test_an_error_that_every_trial_would_have_ends_the_experiment_and_is_raised(
 ) -> None:
     space = {"x": tune.grid_search([*range(1, 40)])}
     it = tuner(cluster, tmp_path, trainable, metric=metric, space=space)
-    with pytest.raises(ReportError, match=message):
+    with pytest.raises(ReportError, match=message) as raised:
         it.fit()
+    # The message is shown once.
+    assert (raised.value.__cause__, raised.value.__suppress_context__) == (None, True)
     assert 1 <= it.get_results().num_errors < 20
 
 

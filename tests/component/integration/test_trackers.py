@@ -285,13 +285,12 @@ def test_an_experiment_that_is_passed_wins_over_the_environment(uri: str, monkey
     ids = {name: MlflowClient(uri).create_experiment(name) for name in ("env", "named", "by_id")}
     monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", ids["env"])
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "env")
-    given: tuple[dict[str, str], ...] = ({}, {"experiment_name": "named"}, {"experiment_id": ids["by_id"]})
+    both = {"experiment_id": ids["by_id"], "experiment_name": "named"}  # as with Ray Tune, the id wins
+    given: tuple[dict[str, str], ...] = ({}, {"experiment_name": "named"}, both)
     for about in given:
         setup_mlflow({"api_key": "hunter2", "lr": 0.5}, uri, **about).end_run()  # type: ignore[arg-type]
     for name in ids:
         assert only_run(uri, name).data.params == {"api_key": "secret('KEY')", "lr": "0.5"}
-    with pytest.raises(ConfigError, match="experiment_name must be left out with experiment_id, got 'named'"):
-        setup_mlflow({}, uri, experiment_id=ids["by_id"], experiment_name="named")
 
 
 @pytest.mark.usefixtures("_in_a_trial")

@@ -17,6 +17,16 @@ from typing import Any, Final
 
 from dasktune.errors import ConfigError
 
+__all__ = [
+    "RegistrationError",
+    "get_env",
+    "get_trainable",
+    "offer_envs",
+    "register_env",
+    "register_trainable",
+    "registered_envs",
+]
+
 logger = logging.getLogger(__name__)
 
 _trainables: Final[dict[str, Callable[..., Any]]] = {}

@@ -134,8 +134,8 @@ AGAIN = $(if $(RERUNS),--reruns=$(RERUNS) -r fER)
 PURE := experiment forecast placement schedulers search space stopper text trial
 PURE_FILES := errors numeric_threads plugins
 MEASURED := $(wildcard $(PURE:%=dasktune/%) $(PURE_FILES:%=dasktune/%.py) $(PURE:%=tests/unit/%) \
-	$(PURE:%=tests/component/%) $(PURE_FILES:%=tests/unit/test_%.py)) tests/unit/runner tests/unit/testing \
-	tests/test_imports.py
+	$(PURE:%=tests/component/%) $(PURE_FILES:%=tests/unit/test_%.py)) tests/unit/in_process tests/unit/runner \
+	tests/unit/testing tests/test_imports.py
 
 .PHONY: test
 test: $(DEV)

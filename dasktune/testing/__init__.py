@@ -3,13 +3,13 @@
 They run in one thread and need no cluster. Helpers for dasktune's own tests are in ``tests/``.
 """
 
-from dasktune.testing.clock import ManualClock
+from dasktune.in_process.manual_clock import ManualClock
+from dasktune.in_process.simulated_executor import SimulatedTrialExecutor, WorkerDied
+from dasktune.in_process.trial_kind import SimulatedTrainable, TrialKind
 from dasktune.testing.memory_store import MemoryStore
 from dasktune.testing.scheduler_contract import SchedulerContract
 from dasktune.testing.searcher_contract import SearcherContract
-from dasktune.testing.simulated_executor import SimulatedTrialExecutor, WorkerDied
 from dasktune.testing.simulation import simulate
-from dasktune.testing.trial_kind import SimulatedTrainable, TrialKind
 
 __all__ = [
     "ManualClock",

@@ -32,8 +32,8 @@ from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 
 from dasktune.errors import check
+from dasktune.in_process.trial_kind import SimulatedTrainable, Steps
 from dasktune.space import Float, uniform
-from dasktune.testing.trial_kind import SimulatedTrainable, Steps
 
 __all__ = ["PROBLEMS", "Crossing", "CurveProblem", "Hartmann", "Optimum"]
 

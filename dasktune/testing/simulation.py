@@ -10,6 +10,10 @@ from typing import Any
 from dasktune.callback import TrialStorage
 from dasktune.config import RunConfig, TuneConfig
 from dasktune.errors import ConfigError, StorageError, check
+from dasktune.in_process.manual_clock import ManualClock
+from dasktune.in_process.places import Cluster
+from dasktune.in_process.simulated_executor import SimulatedTrialExecutor
+from dasktune.in_process.trial_kind import GeneratorTrials, SimulatedTrainable
 from dasktune.results.earlier_experiments import read_earlier_experiments
 from dasktune.results.past_lookup import with_past
 from dasktune.runner import StorePort, TrialRunner
@@ -18,11 +22,7 @@ from dasktune.runner.naming import Naming
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.checkpoints.initial import check_initial_checkpoint
 from dasktune.storage.experiment.experiment_store import ExperimentStore as StoredExperiment
-from dasktune.testing.clock import ManualClock
 from dasktune.testing.memory_store import MemoryStore
-from dasktune.testing.places import Cluster
-from dasktune.testing.simulated_executor import SimulatedTrialExecutor
-from dasktune.testing.trial_kind import GeneratorTrials, SimulatedTrainable
 from dasktune.trainable.api.binding import code_address, trainable_name
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.resources import as_placement_group

@@ -13,6 +13,8 @@ from typing import Any, Final
 import numpy as np
 
 from dasktune.config import RunConfig, TuneConfig
+from dasktune.in_process.manual_clock import ManualClock
+from dasktune.in_process.simulated_executor import SimulatedTrialExecutor
 from dasktune.runner import Clock, SystemClock, TrialExecutor, TrialRunner
 from dasktune.runner.build import build_experiment
 from dasktune.runner.secret_values import with_secrets
@@ -32,7 +34,6 @@ from dasktune.sklearn.fits.fit_queue import FitQueue
 from dasktune.sklearn.fits.null_store import NullStore
 from dasktune.space.secret import secrets_in
 from dasktune.storage.fs.storage import Storage
-from dasktune.testing import ManualClock, SimulatedTrialExecutor
 from dasktune.trainable import with_parameters
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.tuner.raise_trial_error import reraise_trial_error

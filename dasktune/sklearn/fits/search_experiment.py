@@ -13,17 +13,18 @@ from typing import Any
 from dasktune.config import RunConfig, TuneConfig
 from dasktune.errors import StorageError, TrialError
 from dasktune.experiment import ExperimentMachine
+from dasktune.in_process.manual_clock import ManualClock
+from dasktune.in_process.simulated_executor import SimulatedTrialExecutor
 from dasktune.runner import Environment, RunInline, SystemClock
 from dasktune.runner.secret_values import check_secrets
+from dasktune.sklearn.fits.class_trials import ClassTrials, StoredCheckpoints
 from dasktune.sklearn.fits.engine import Backend
 from dasktune.sklearn.fits.fingerprint import check_arguments
-from dasktune.sklearn.fits.in_process import in_process_executor
 from dasktune.storage.experiment.experiment_store import SPEC_FILE
 from dasktune.storage.experiment.tuner_json import SETUP_FILE
 from dasktune.storage.fs import temp_dirs
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import check_journal_exists
-from dasktune.testing import ManualClock
 from dasktune.trial.trial import Trial
 from dasktune.tuner.result_grid import ResultGrid
 from dasktune.tuner.tuner import Tuner
@@ -214,14 +215,10 @@ class InProcessTuner(Tuner):
         self, experiment: ExperimentMachine, name: str, storage: Storage
     ) -> Iterator[Environment]:
         check_secrets(self._param_space)
+        # The executor advances it by the measured time of each step, so it agrees with real time.
         clock = ManualClock(SystemClock().now())
-        executor = in_process_executor(
-            self._trainable,
-            storage=storage,
-            config=self._run_config.checkpoint_config,
-            clock=clock,
-            raised=self._record_exception,
-        )
+        trials = ClassTrials(self._trainable, self._run_config.checkpoint_config, self._record_exception)
+        executor = SimulatedTrialExecutor(trials, clock=clock, checkpoints=StoredCheckpoints(storage))
         yield Environment(executor=executor, clock=clock, background=RunInline)
 
     def _record_exception(self, error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""A clock that tests and simulations set."""
+"""`ManualClock`: a clock that its user sets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dasktune.errors import check
 
 
 class ManualClock:
-    """A clock that advances only when a test or a simulation sets it.
+    """A clock that advances only when it is set.
 
     Parameters
     ----------

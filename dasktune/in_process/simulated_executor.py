@@ -21,9 +21,9 @@ from itertools import count
 from typing import Any, Final
 
 from dasktune.errors import ReportError, check
-from dasktune.testing.clock import ManualClock
-from dasktune.testing.places import Cluster, Slots, Workers
-from dasktune.testing.trial_kind import (
+from dasktune.in_process.manual_clock import ManualClock
+from dasktune.in_process.places import Cluster, Slots, Workers
+from dasktune.in_process.trial_kind import (
     GeneratorTrials,
     SimulatedTrainable,
     Step,

@@ -1,21 +1,20 @@
-"""An executor that runs trials of a class in this process, one at a time, with checkpoints."""
+"""Trials of a `Trainable` class in this process, one at a time, with checkpoints in the storage."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import closing
+from contextlib import ExitStack
 from time import perf_counter
 from typing import Any
 
 from dasktune.config import CheckpointConfig
 from dasktune.errors import check
+from dasktune.in_process.trial_kind import Steps, TrialKind
 from dasktune.runner.secret_values import with_secrets
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.checkpoints.serialization import from_bytes, to_bytes
 from dasktune.storage.fs.storage import Storage
-from dasktune.testing import ManualClock, SimulatedTrialExecutor, TrialKind
-from dasktune.testing.trial_kind import Steps
 from dasktune.trainable import Trainable
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.names import checkpoint_place
@@ -31,7 +30,7 @@ class _InProcessCheckpoint:
         self.iteration = iteration
 
 
-class _StoredCheckpoints(MutableMapping[str, Any]):
+class StoredCheckpoints(MutableMapping[str, Any]):
     """The checkpoints of an experiment in its storage, by path."""
 
     def __init__(self, storage: Storage) -> None:
@@ -59,7 +58,7 @@ class _StoredCheckpoints(MutableMapping[str, Any]):
         return 0
 
 
-class _ClassTrials(TrialKind):
+class ClassTrials(TrialKind):
     """Trials of a `Trainable` class, which save the same checkpoints as on a worker.
 
     Parameters
@@ -88,8 +87,9 @@ class _ClassTrials(TrialKind):
     def begin(self, config: dict[str, Any], checkpoint: Any, is_milestone: Any) -> Steps:
         """Create the trainable, restore it from a checkpoint if there is one, and run its steps."""
         try:
-            with closing(_ClosingTrainable(self._trainable(with_secrets(config)))) as held:
-                model = held.model
+            with ExitStack() as exits:
+                model = self._trainable(with_secrets(config))
+                exits.callback(model.stop)
                 model.tell_milestones(is_milestone)
                 if checkpoint is not None:
                     saved = isinstance(checkpoint, _InProcessCheckpoint)
@@ -120,44 +120,6 @@ class _ClassTrials(TrialKind):
             raise
         assert packed is not None, "there is no limit"
         return _InProcessCheckpoint(packed, state.iteration)
-
-
-def in_process_executor(
-    trainable: Any,
-    *,
-    storage: Storage,
-    config: CheckpointConfig,
-    clock: ManualClock,
-    raised: Callable[[Exception], None],
-) -> SimulatedTrialExecutor:
-    """Return an executor that runs trials of a class in the calling thread, one at a time.
-
-    The executor has one slot. Its simulated clock advances by the measured time of each step, so it
-    agrees with real time.
-
-    Parameters
-    ----------
-    trainable : type
-        A subclass of `Trainable`.
-    storage : Storage
-        The experiment's directory; checkpoints are written there, as by a worker.
-    config : CheckpointConfig
-        When checkpoints are saved.
-    clock : ManualClock
-        The simulated clock.
-    raised : callable
-        Called with each exception of a trial, as an object with its traceback.
-    """
-    trials = _ClassTrials(trainable, config, raised)
-    return SimulatedTrialExecutor(trials, clock=clock, checkpoints=_StoredCheckpoints(storage))
-
-
-class _ClosingTrainable:
-    def __init__(self, model: Trainable) -> None:
-        self.model = model
-
-    def close(self) -> None:
-        self.model.stop()
 
 
 def _since(started: float) -> float:

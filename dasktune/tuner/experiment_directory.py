@@ -78,10 +78,10 @@ def reserved_directory(
     """
     from dasktune.cluster.checks.preflight import check_storage
 
-    check_storage(_directory(config, name))
+    check_storage(directory_of(config, name))
     with ExitStack() as held:
         for each in _names(name) if config.if_exists == "new" else [name]:
-            storage = _directory(config, each)
+            storage = directory_of(config, each)
             if config.if_exists == "new" and not _is_free(storage):
                 continue
             if config.if_exists in ("error", "resume"):
@@ -124,7 +124,7 @@ def free_names(config: RunConfig, name: str, entry_id: str = "") -> Iterator[str
         The entry of a queue for which a name is searched; it may own a directory already.
     """
     for each in _names(name):
-        storage = _directory(config, each)
+        storage = directory_of(config, each)
         if _is_free(storage, entry_id):
             if each != name:
                 _log_new_name(config, name, storage)
@@ -315,7 +315,10 @@ def _check_is_free(storage: Storage, name: str, entry_id: str) -> None:
     _check_reservation(storage, entry_id)
 
 
-def _directory(config: RunConfig, name: str) -> Storage:
+def directory_of(config: RunConfig, name: str | None = None) -> Storage:
+    """Return the directory of an experiment, by default of the name in its configuration."""
+    name = config.name if name is None else name
+    assert name is not None
     return Storage(config.storage_url, config.storage_options or {}).child(name)
 
 

@@ -12,17 +12,14 @@ from typing import Any, Final, Literal
 
 from dasktune.control.issuer import this_user
 from dasktune.errors import ConfigError, StorageError, TuneError, check
-from dasktune.storage.experiment.bundled_files import (
-    ExpectedDirectory,
-    bundle_initial_checkpoint,
-    with_absolute_path,
-)
+from dasktune.storage.experiment.bundled_files import with_absolute_path
 from dasktune.storage.fs.probe import probe, warn_if_exposed
 from dasktune.storage.fs.storage import Storage, protocol_of
 from dasktune.storage.queue.experiment_queue import RETRY_SECONDS, ExperimentQueue, may_pass
 from dasktune.storage.queue.queue_state import OVER, QueueState
 from dasktune.tuner.analysis import ExperimentAnalysis
 from dasktune.tuner.result_grid import ResultGrid
+from dasktune.tuner.submitted import check_unserved, pack_tuner
 
 logger = logging.getLogger(__name__)
 
@@ -242,9 +239,6 @@ def enqueue(
     PreflightError
         If the queue's storage cannot be used, or does not create a file only once.
     """
-    from dasktune.cluster.protocol.payload import pack_envs
-    from dasktune.cluster.protocol.pickling import dumps_user_code
-
     run_config = parts["run_config"]
     place = os.fspath(queue)
     same = protocol_of(place) == protocol_of(run_config.storage_url)
@@ -258,20 +252,10 @@ def enqueue(
             f"restore must have no storage options for submit(queue=...), got {beginning!r}. They would be "
             "written into the queue. Copy the checkpoint into a directory, and give its path."
         )
-    for served in ("server_port", "dashboard_controls"):
-        given = getattr(run_config, served)
-        if given is not None and given is not False:
-            raise ConfigError(f"{served} must be left out for submit(queue=...), got {given!r}")
-    packed = bundle_initial_checkpoint(beginning)
-    files = None if isinstance(packed, ExpectedDirectory) else packed
-    run_config = with_absolute_path(run_config)
+    check_unserved(run_config, "submit(queue=...)")
     # Credentials are in no file: the runner has options of its own.
-    run_config = replace(run_config, name=name, storage_options=None, verbose=0, progress_reporter=None)
-    if files is not None:
-        run_config = replace(run_config, restore=None)
-    envs = pack_envs(code=run_config.code)
-    content = {**parts, "run_config": run_config, "beginning": files, "envs": envs}
-    blob = dumps_user_code(content, code=run_config.code)
+    run_config = replace(with_absolute_path(run_config), name=name, storage_options=None)
+    blob, _ = pack_tuner(parts, run_config, beginning)
     # Two runners must not claim one experiment, so the storage must create a file only once.
     probe(storage)
     entries = ExperimentQueue(storage)

@@ -7,7 +7,6 @@ driver ends as after Ctrl-C, and leaves the experiment in the queue.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 import pickle
@@ -16,7 +15,6 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -28,15 +26,11 @@ from dasktune.control.issuer import name_as_given, this_user
 from dasktune.errors import (
     ClusterError,
     ConfigError,
-    ControlError,
     PreflightError,
     StorageError,
     TrialError,
     without_passwords,
 )
-from dasktune.experiment import ExperimentMachine
-from dasktune.registry import offer_envs
-from dasktune.storage.experiment.bundled_files import with_initial_checkpoint
 from dasktune.storage.fs.retry import is_outage
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import read_journal
@@ -55,6 +49,7 @@ from dasktune.trial.journal_codec import event_type
 from dasktune.tuner.experiment_directory import (
     can_resume,
     check_queued_owner,
+    directory_of,
     free_names,
     queued_owner,
     reserve_for_entry,
@@ -62,9 +57,8 @@ from dasktune.tuner.experiment_directory import (
     set_queued_owner,
 )
 from dasktune.tuner.queued import options_for
-from dasktune.tuner.raise_trial_error import raise_first_error
 from dasktune.tuner.restore import check_trainable, restore_experiment
-from dasktune.tuner.submitted_driver import wait_for_runner
+from dasktune.tuner.submitted_driver import DriverOutcome, DriverRun, unpack_tuner
 from dasktune.tuner.tuner import Tuner
 
 logger = logging.getLogger(__name__)
@@ -98,108 +92,39 @@ class DriverOrder:
     ttl_s: float = 30.0
 
 
-def drive(
-    order: DriverOrder,
-    closed: threading.Event,
-    *,
-    make_tuner: Callable[..., Tuner] = Tuner,
-    make_lock: Callable[..., LeaderLock] = LeaderLock,
-    make_queue: Callable[[Storage], ExperimentQueue] = ExperimentQueue,
-    most_failures: int = MOST_FAILURES,
-) -> int:
-    """Run an experiment, and return the exit status: 0, or `GIVEN_BACK` if it stays in the queue.
-
-    Parameters
-    ----------
-    order : DriverOrder
-        The experiment.
-    closed : threading.Event
-        Set when the runner is gone.
-    make_tuner : callable, default=Tuner
-        Makes the tuner that runs the experiment, from the arguments of a :class:`Tuner`.
-    make_lock : callable, default=LeaderLock
-        Makes the lock of the experiment, from the arguments of a :class:`LeaderLock`.
-    make_queue : callable, default=ExperimentQueue
-        Returns the experiments in a queue's directory.
-    most_failures : int, default=MOST_FAILURES
-        Number of drivers that may fail with one kind of error, without a new result between them,
-        before the experiment has failed.
-    """
-    queue, entry_id = make_queue(order.queue), order.entry_id
-    stops: list[Callable[[], None]] = []
-
-    def lost() -> None:
-        for stop in stops:
-            stop()
-
-    # Without retries: a renewal that waits for the storage would notice a loss too late.
-    place = queue.entry(entry_id).with_retry(0)
-    lock = make_lock(place, ttl_s=order.ttl_s, on_lost=lost)
-    driver = _Driver(
-        order=order,
-        queue=queue,
-        lock=lock,
-        closed=closed,
-        stops=stops,
-        make_tuner=make_tuner,
-        most_failures=most_failures,
-    )
-    try:
-        with lock:
-            reason = driver.run_and_record()
-            if reason is None:
-                return 0
-            if not lock.lost:
-                queue.give_back(entry_id, lock.epoch, reason)
-    except OtherDriverLeadsError as error:
-        logger.info("%s", error)
-    except Exception as error:  # mostly the queue's storage is away
-        logger.exception("the driver of the queued experiment %s has failed", entry_id)
-        with suppress(Exception):
-            queue.note(entry_id, _text_of(error))
-    return GIVEN_BACK
-
-
-#: Why an experiment is in the queue again whose driver was ended in an orderly way.
-_ENDED: Final = "its driver was ended"
 #: Exit statuses above this one stand for signals.
 _SIGNALS: Final = 128
 #: Why an experiment stops that the user has cancelled.
 _CANCELLED: Final = "cancelled in the queue"
+#: What the queue shows of a driver that has ended without an error.
+_REASONS: Final = {
+    DriverOutcome.CANCELLED: "cancelled while it ran",
+    DriverOutcome.INTERRUPTED: "its driver was ended",
+}
+#: What the class of an error says about its driver; the first row that fits counts.
+_OUTCOMES: Final = (
+    ((KeyboardInterrupt, SystemExit), DriverOutcome.INTERRUPTED),
+    (NoTrialStartsError, DriverOutcome.UNKNOWN),
+    ((ClusterError, OtherDriverLeadsError, ExposedQueueError), DriverOutcome.UNAVAILABLE),
+)
 
 
-class _Kind(Enum):
-    """What an exception of a driver says about its experiment."""
-
-    #: The experiment's own error: it has failed.
-    OWN = "own"
-    #: The cluster, the storage or the directory may be usable later, however long that takes.
-    AWAY = "away"
-    #: A signal has ended the driver, or the user's code behaves as if one had.
-    ENDED = "ended"
-    #: It may pass or not: nothing is known of its class.
-    UNKNOWN = "unknown"
-
-
-def _kind_of(error: BaseException, client: str | None) -> _Kind:
+def _outcome_of(error: BaseException, client: str | None) -> DriverOutcome:
     if isinstance(error, TrialError) or isinstance(error.__cause__, TrialError):
-        return _Kind.OWN  # of a trial, with `fail_fast="raise"`
-    if isinstance(error, KeyboardInterrupt | SystemExit):
-        return _Kind.ENDED
-    if isinstance(error, NoTrialStartsError):
-        return _Kind.UNKNOWN
-    if isinstance(error, ClusterError | OtherDriverLeadsError | ExposedQueueError):
-        return _Kind.AWAY
+        return DriverOutcome.FAILED  # by a trial, whatever its error is
+    for classes, outcome in _OUTCOMES:
+        if isinstance(error, classes):
+            return outcome
     if isinstance(error, ConfigError) and isinstance(error.__cause__, OSError):
         # `connect` has not found the scheduler file: the scheduler has not written it yet.
         missing = error.__cause__.filename
         if client is not None and missing is not None and Path(missing) == Path(client):
-            return _Kind.AWAY
-    is_of_storage = isinstance(error, StorageError | PreflightError | OSError)
+            return DriverOutcome.UNAVAILABLE
     cause = root_cause(error)
+    is_of_storage = isinstance(error, StorageError | PreflightError | OSError)
     if cause is None or not (is_of_storage and may_pass(error)):
-        return _Kind.OWN
-    return _Kind.AWAY if is_outage(cause) else _Kind.UNKNOWN
+        return DriverOutcome.FAILED
+    return DriverOutcome.UNAVAILABLE if is_outage(cause) else DriverOutcome.UNKNOWN
 
 
 def _is_of_signal(error: BaseException) -> bool:
@@ -218,74 +143,113 @@ def _text_of(error: BaseException) -> str:
     return without_passwords(one_line(f"{type(error).__name__}: {error}"))
 
 
-@dataclass(frozen=True)
-class _RunEnd:
-    """How the run of an experiment has ended."""
+@dataclass
+class QueuedDriver:
+    """A driver of a queued experiment.
 
-    #: Why it was interrupted; empty if it was not.
-    interrupted: str = ""
-    #: Whether it has ended because the user has cancelled it.
-    is_cancelled: bool = False
-
-
-@dataclass(kw_only=True)
-class _Driver:
-    """One run of a driver, with the parameters of :func:`drive`."""
+    Parameters
+    ----------
+    order : DriverOrder
+        The experiment.
+    closed : threading.Event
+        Set when the runner is gone.
+    make_tuner : callable, default=Tuner
+        Makes the tuner that runs the experiment, from the arguments of a :class:`Tuner`.
+    make_lock : callable, default=LeaderLock
+        Makes the lock of the experiment, from the arguments of a :class:`LeaderLock`.
+    make_queue : callable, default=ExperimentQueue
+        Returns the experiments in a queue's directory.
+    most_failures : int, default=MOST_FAILURES
+        Number of drivers that may fail with one kind of error, without a new result between them,
+        before the experiment has failed.
+    """
 
     order: DriverOrder
-    queue: ExperimentQueue
-    #: The lock of the experiment, which is held while it runs.
-    lock: LeaderLock
     closed: threading.Event
-    #: Called when the lock is lost.
-    stops: list[Callable[[], None]]
-    make_tuner: Callable[..., Tuner]
-    most_failures: int
+    make_tuner: Callable[..., Tuner] = Tuner
+    make_lock: Callable[..., LeaderLock] = LeaderLock
+    make_queue: Callable[[Storage], ExperimentQueue] = ExperimentQueue
+    most_failures: int = MOST_FAILURES
 
-    def run_and_record(self) -> str | None:
+    def __post_init__(self) -> None:
+        self._queue = self.make_queue(self.order.queue)
+        # Without retries: a renewal that waits for the storage would notice a loss too late.
+        place = self._queue.entry(self.order.entry_id).with_retry(0)
+        self._lock = self.make_lock(place, ttl_s=self.order.ttl_s, on_lost=self._interrupt)
+        #: The run, once it can be interrupted.
+        self._run: DriverRun | None = None
+
+    def drive(self) -> int:
+        """Run the experiment, and return the exit status: 0, or `GIVEN_BACK` if it stays queued."""
+        queue, entry_id = self._queue, self.order.entry_id
+        try:
+            with self._lock as lock:
+                reason = self._run_and_record()
+                if reason is None:
+                    return 0
+                if not lock.lost:
+                    queue.give_back(entry_id, lock.epoch, reason)
+        except OtherDriverLeadsError as error:
+            logger.info("%s", error)
+        except Exception as error:  # mostly the queue's storage is away
+            logger.exception("the driver of the queued experiment %s has failed", entry_id)
+            with suppress(Exception):
+                queue.note(entry_id, _text_of(error))
+        return GIVEN_BACK
+
+    def _interrupt(self) -> None:
+        """End the run, because the lock is lost; in any thread."""
+        if self._run is not None:
+            self._run.interrupt()
+
+    def _run_and_record(self) -> str | None:
         """Run the experiment and record its end, or return why it stays in the queue."""
-        entry_id, queue, lock, results = self.order.entry_id, self.queue, self.lock, None
+        entry_id, queue, epoch, results = self.order.entry_id, self._queue, self._lock.epoch, None
         try:
             results = count_results(queue.directory(entry_id), self.order.queue)
-            if not queue.begin(entry_id, lock.epoch, results):
+            if not queue.begin(entry_id, epoch, results):
                 return None
-            end = self._run()
+            outcome = self._fit()
+            text = _REASONS.get(outcome, "")
         except BaseException as error:  # the user's code may raise any exception
-            kind, text = _kind_of(error, self.order.client), _text_of(error)
-            if kind is _Kind.ENDED and (self.closed.is_set() or _is_of_signal(error)):
-                return _ENDED
-            if kind is _Kind.AWAY:
-                return text
-            if lock.lost or not lock.confirm():
-                return "another driver has taken the experiment over"
-            if kind is not _Kind.OWN:
-                times = queue.add_failure(entry_id, lock.epoch, _class_names(error), results)
-                if times < self.most_failures:
-                    return text
-                text = f"{times} drivers have failed with this kind of error without a new result: {text}"
-            logger.exception("the queued experiment %s has failed", entry_id)
-            queue.end(entry_id, QueueState.FAILED, text)
-            return None
-        if end.interrupted:
-            return end.interrupted
-        outcome = QueueState.CANCELLED if end.is_cancelled else QueueState.FINISHED
-        queue.end(entry_id, outcome, "cancelled while it ran" if end.is_cancelled else "")
+            outcome, text = self._handle_error(error, results)
+        if not outcome.is_end:
+            return text
+        queue.end(entry_id, QueueState(outcome.value), text)
         return None
 
-    def _run(self) -> _RunEnd:
-        """Run the experiment to its end."""
-        order, queue = self.order, self.queue
-        parts = pickle.loads(queue.pickled(order.entry_id))
-        offer_envs(parts.pop("envs", {}))
-        given_tune_config = parts.pop("given_tune_config", None)
-        config = with_initial_checkpoint(parts["run_config"], parts.pop("beginning", None))
+    def _handle_error(self, error: BaseException, results: int | None) -> tuple[DriverOutcome, str]:
+        """Return how the driver ends, and the reason; count errors that may pass or not."""
+        entry_id, lock = self.order.entry_id, self._lock
+        outcome, text = _outcome_of(error, self.order.client), _text_of(error)
+        if outcome is DriverOutcome.INTERRUPTED:
+            if self.closed.is_set() or _is_of_signal(error):
+                return outcome, _REASONS[outcome]
+            outcome = DriverOutcome.UNKNOWN
+        if outcome is DriverOutcome.UNAVAILABLE:
+            return outcome, text
+        if lock.lost or not lock.confirm():
+            return DriverOutcome.INTERRUPTED, "another driver has taken the experiment over"
+        if outcome is DriverOutcome.UNKNOWN:
+            times = self._queue.add_failure(entry_id, lock.epoch, _class_names(error), results)
+            if times < self.most_failures:
+                return outcome, text
+            text = f"{times} drivers have failed with this kind of error without a new result: {text}"
+        logger.error("the queued experiment %s has failed", entry_id, exc_info=error)
+        return DriverOutcome.FAILED, text
+
+    def _new_run(self) -> DriverRun:
+        """Return a run that begins the experiment, or resumes it."""
+        order, queue = self.order, self._queue
+        parts = unpack_tuner(queue.pickled(order.entry_id))
+        given_tune_config, config = parts.pop("given_tune_config", None), parts["run_config"]
         options = options_for(config.storage_url, order.queue)
         config = replace(config, storage_options=options or None)
         if config.queue_trials is None:
             # The cluster of a queue may be too small now, and have room later.
             config = replace(config, queue_trials=True)
         config = _placed(queue, order.entry_id, config)
-        storage = _directory(config)
+        storage, session = directory_of(config), None
         make_tuner = partial(self.make_tuner, client=order.client, _queue_entry=order.entry_id)
         if can_resume(storage):
             check_unexposed(storage, "the experiment")
@@ -299,60 +263,39 @@ class _Driver:
             )
             # The user has asked to continue, unless this driver replaces one that has begun.
             session.releases = session.end.position == queue.resumed_at(order.entry_id)
-            if session.experiment.finished and not session.releases:
+            if session.was_over:
                 # A driver outside of the queue may have replaced the experiment since it was
                 # placed.
                 check_queued_owner(storage, order.entry_id)
-                session.report_end(parts["trainable"])
-                raise_first_error(session.experiment)
-                return _RunEnd(is_cancelled=_was_cancelled(session.experiment))
             tuner = make_tuner(parts["trainable"], _session=session)
         else:
             config = replace(config, if_exists="error")
             tuner = make_tuner(**{**parts, "run_config": config})
-        return self._fit(tuner)
+        return DriverRun(tuner, session, _CANCELLED)
 
-    def _fit(self, tuner: Tuner) -> _RunEnd:
-        queue, entry_id, closed = self.queue, self.order.entry_id, self.closed
-        ended = threading.Event()
-
-        def interrupt(by: str = "") -> None:
-            with suppress(ControlError):
-                wait_for_runner(tuner, ended).interrupt(by=by)
+    def _fit(self) -> DriverOutcome:
+        queue, entry_id, closed = self._queue, self.order.entry_id, self.closed
+        self._run = run = self._new_run()
+        # A loss before this line found no run to interrupt, and one after it finds this one.
+        if self._lock.lost:
+            return DriverOutcome.INTERRUPTED
 
         def watch() -> None:
-            while not ended.wait(0 if closed.is_set() else _LOOK_SECONDS):
+            while not run.ended.wait(0 if closed.is_set() else _LOOK_SECONDS):
                 if closed.is_set():
-                    interrupt(f"{this_user()} (queue)")
+                    run.interrupt(f"{this_user()} (queue)")
                     return
                 with suppress(Exception):  # the storage is away: look again
                     if queue.is_cancelled(entry_id):
-                        by = f"{name_as_given(queue.cancelled_by(entry_id))} (queue)"
-                        wait_for_runner(tuner, ended).stop_soon(_CANCELLED, by=by)
+                        run.stop(f"{name_as_given(queue.cancelled_by(entry_id))} (queue)")
                         return
 
-        self.stops.append(lambda: threading.Thread(target=interrupt, daemon=True).start())
-        # A loss before this line found no function to call, and one after it finds this one.
-        if self.lock.lost:
-            return _RunEnd(interrupted="another driver has taken the experiment over")
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
         try:
-            # Without the decorator that hides the causes of errors: they say whether an error may
-            # pass.
-            inspect.unwrap(type(tuner).fit)(tuner)
+            return run.run()
         finally:
-            ended.set()
             watcher.join()
-        runner = tuner.runner
-        if runner is not None and runner.interrupted:
-            return _RunEnd(interrupted=_ENDED)
-        return _RunEnd(is_cancelled=runner is not None and _was_cancelled(runner.experiment))
-
-
-def _was_cancelled(experiment: ExperimentMachine) -> bool:
-    """Whether the experiment has ended because it was cancelled; else it had finished before."""
-    return experiment.state.stop_reason == _CANCELLED
 
 
 def _placed(queue: ExperimentQueue, entry_id: str, config: RunConfig) -> RunConfig:
@@ -364,27 +307,27 @@ def _placed(queue: ExperimentQueue, entry_id: str, config: RunConfig) -> RunConf
     known = queue.directory(entry_id)
     if known:
         config = replace(config, name=known.rstrip("/").rpartition("/")[2])
-        check_queued_owner(_directory(config), entry_id)
+        check_queued_owner(directory_of(config), entry_id)
         return config
     wanted, resumed_at = config.name, -1
     assert wanted is not None
     if config.if_exists == "new":
         for name in free_names(config, wanted, entry_id):
             config = replace(config, name=name)
-            if reserve_for_entry(_directory(config), entry_id):
+            if reserve_for_entry(directory_of(config), entry_id):
                 break  # else another entry or driver was faster
     elif config.if_exists == "replace":
         with reserved_directory(config, wanted, lambda: None) as (_, storage, _):
             set_queued_owner(storage, entry_id, replaces=True)  # the old experiment is deleted
-    elif config.if_exists == "resume" and can_resume(_directory(config)):
-        storage = _directory(config)
+    elif config.if_exists == "resume" and can_resume(directory_of(config)):
+        storage = directory_of(config)
         if current_leader(storage) is not None:
             raise OtherDriverLeadsError(f"the experiment in {storage} has a driver that lives")
         resumed_at = sum(1 for _ in read_journal(storage))
         set_queued_owner(storage, entry_id, replaces=True)
     else:
-        _reserve_new(_directory(config), entry_id)
-    url = _directory(config).url
+        _reserve_new(directory_of(config), entry_id)
+    url = directory_of(config).url
     queue.set_directory(entry_id, url, resumed_at)
     if queue.directory(entry_id) != url:
         # This driver was frozen, and the next one has chosen another directory.
@@ -400,11 +343,6 @@ def _reserve_new(storage: Storage, entry_id: str) -> None:
         if queued_owner(storage):
             check_queued_owner(storage, entry_id)
         raise OtherDriverLeadsError(f"another driver begins an experiment in {storage}")
-
-
-def _directory(config: RunConfig) -> Storage:
-    assert config.name is not None
-    return Storage(config.storage_url, config.storage_options or {}).child(config.name)
 
 
 def count_results(directory: str, queue: Storage) -> int | None:
@@ -449,7 +387,7 @@ def main() -> Any:
     order: DriverOrder = pickle.load(sys.stdin.buffer)
     closed = threading.Event()
     threading.Thread(target=_watch_runner, args=(closed,), daemon=True).start()
-    return drive(order, closed)
+    return QueuedDriver(order, closed).drive()
 
 
 if __name__ == "__main__":

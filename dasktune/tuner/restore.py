@@ -120,6 +120,11 @@ class RestoredExperiment:
         """The name of the experiment's directory."""
         return self.storage.url.rstrip("/").rpartition("/")[2]
 
+    @property
+    def was_over(self) -> bool:
+        """Whether an earlier driver has ended the experiment, and no user wants to continue it."""
+        return self.experiment.finished and not self.releases
+
     def begin(self, runner: TrialRunner) -> None:
         """Resume the trials in a driver that holds the lock and has opened the journal.
 

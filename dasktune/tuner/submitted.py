@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from dasktune.config import RunConfig
 from dasktune.config.validation import normalised_name
 from dasktune.control.issuer import this_user
 from dasktune.dashboard.server.attach import with_dashboard_link
@@ -29,9 +30,6 @@ from dasktune.tuner.submitted_driver import ISSUED_BY, SubmittedOrigin, run_driv
 
 if TYPE_CHECKING:
     from dasktune.cluster.submitted.driver_task import DriverTask
-
-#: A task of the cluster has no terminal to show progress on.
-_SILENT: Final[dict[str, Any]] = {"verbose": 0, "progress_reporter": None}
 
 #: The public status for each status of the Dask task; for any other status it is "failed".
 _STATUS = {"pending": "running", "finished": "finished"}
@@ -302,34 +300,56 @@ def submit(
     beginning : Checkpoint, optional
         The initial checkpoint, if the experiment has no copy of it yet.
     """
-    from dasktune.cluster.protocol.payload import pack_envs
-    from dasktune.cluster.protocol.pickling import dumps_user_code
     from dasktune.cluster.submitted.driver_task import start_driver_task
 
     run_config, origin = parts["run_config"], None
-    for served in ("server_port", "dashboard_controls"):
-        given = getattr(run_config, served)
-        hint = "The server would run on a worker. DetachedExperiment has the same commands."
-        check(given is None or given is False, served, "left out for submit()", given, hint)
-    timeout_s = run_config.scheduler_wait
-    packed = bundle_initial_checkpoint(beginning)
-    seen = packed if isinstance(packed, ExpectedDirectory) else None
-    files = None if isinstance(packed, ExpectedDirectory) else packed
-    if files is not None:
-        # A path on this machine may not exist on the driver's worker.
-        run_config = replace(run_config, restore=None)
+    hint = "The server would run on a worker. DetachedExperiment has the same commands."
+    check_unserved(run_config, "submit()", hint)
     if session is None:
-        run_config = with_absolute_path(run_config)
-        parts = {**parts, "run_config": replace(run_config, name=name, **_SILENT)}
-        options = run_config.storage_options or {}
-        storage = partial(_storage, run_config.storage_url, options, name)
+        run_config = replace(with_absolute_path(run_config), name=name)
+        storage = partial(_storage, run_config.storage_url, run_config.storage_options or {}, name)
     else:
-        parts = {**parts, "run_config": replace(run_config, **_SILENT)}
         origin = SubmittedOrigin(session.storage, session.resume, session.end.position)
         storage = partial(_same, session.storage)
-    parts |= {"origin": origin, "beginning": files, "envs": pack_envs(code=run_config.code)}
-    work = partial(run_driver, dumps_user_code(parts, code=run_config.code))
+    blob, seen = pack_tuner({**parts, "origin": origin}, run_config, beginning)
+    work, timeout_s = partial(run_driver, blob), run_config.scheduler_wait
     return DetachedExperiment(start_driver_task(client, name, work, storage, timeout_s=timeout_s, seen=seen))
+
+
+def check_unserved(run_config: RunConfig, call: str, hint: str = "") -> None:
+    """Check that no driver elsewhere shall serve HTTP."""
+    for name in ("server_port", "dashboard_controls"):
+        given = getattr(run_config, name)
+        check(given is None or given is False, name, f"left out for {call}", given, hint)
+
+
+def pack_tuner(
+    parts: dict[str, Any], run_config: RunConfig, beginning: Checkpoint | None
+) -> tuple[bytes, ExpectedDirectory | None]:
+    """Return the pickled arguments of a tuner, and a directory that must be seen where it runs.
+
+    Parameters
+    ----------
+    parts : dict
+        The arguments of a :class:`Tuner`, except its client, and what else its driver needs.
+    run_config : RunConfig
+        The configuration for the driver, which has no terminal to show progress on.
+    beginning : Checkpoint or None
+        The initial checkpoint, if the experiment has no copy of it yet.
+    """
+    from dasktune.cluster.protocol.payload import pack_envs
+    from dasktune.cluster.protocol.pickling import dumps_user_code
+
+    run_config = replace(run_config, verbose=0, progress_reporter=None)
+    files, seen = bundle_initial_checkpoint(beginning), None
+    if isinstance(files, ExpectedDirectory):
+        files, seen = None, files
+    if files is not None:
+        # A path on this machine may not exist where the driver runs.
+        run_config = replace(run_config, restore=None)
+    envs = pack_envs(code=run_config.code)
+    content = {**parts, "run_config": run_config, "beginning": files, "envs": envs}
+    return dumps_user_code(content, code=run_config.code), seen
 
 
 def _storage(url: str, options: Mapping[str, Any], name: str) -> Storage:

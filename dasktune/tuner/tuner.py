@@ -58,6 +58,7 @@ from dasktune.trial.nesting import check_nesting
 from dasktune.tuner.experiment_directory import (
     can_resume,
     check_queued_owner,
+    directory_of,
     free_names,
     reserved_directory,
 )
@@ -426,7 +427,7 @@ class Tuner:
         config = self._run_config
         if config.if_exists != "resume" or config.name is None:
             return None
-        return Storage(config.storage_url, config.storage_options or {}).child(config.name)
+        return directory_of(config)
 
     def _use_session(self, session: RestoredExperiment) -> None:
         self._session, self._setup, self._experiment = session, session.setup, session.experiment

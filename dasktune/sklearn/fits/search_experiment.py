@@ -26,6 +26,7 @@ from dasktune.storage.fs import temp_dirs
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import check_journal_exists
 from dasktune.trial.trial import Trial
+from dasktune.tuner.experiment_directory import directory_of
 from dasktune.tuner.result_grid import ResultGrid
 from dasktune.tuner.tuner import Tuner
 
@@ -159,7 +160,7 @@ def _tuner(experiment: SearchExperiment, backend: Backend) -> Tuner:
         tune_config = replace(tune_config, max_concurrent_trials=backend.max_concurrent)
     config = experiment.run_config
     if experiment.arguments and config.name is not None:
-        storage = Storage(config.storage_url, config.storage_options or {}).child(config.name)
+        storage = directory_of(config)
         resumes = experiment.resume and kind.can_restore(str(storage), config.storage_options)
         check_arguments(storage, experiment.arguments, resumes=resumes)
         if resumes:

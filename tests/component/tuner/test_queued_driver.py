@@ -30,7 +30,7 @@ from dasktune.storage.leader.leader_lock import LeaderLock
 from dasktune.storage.queue.experiment_queue import ExperimentQueue
 from dasktune.storage.queue.queue_state import QueueState
 from dasktune.tuner import experiment_directory
-from dasktune.tuner.queued_driver import GIVEN_BACK, DriverOrder, count_results, drive
+from dasktune.tuner.queued_driver import GIVEN_BACK, DriverOrder, QueuedDriver, count_results
 from dasktune.tuner.restore import RestoredExperiment
 from dasktune.tuner.short_tracebacks import short_tracebacks
 
@@ -60,7 +60,7 @@ def run_driver(
 ) -> int:
     """Run a driver that runs the trials in this process, without a cluster."""
     order = DriverOrder(queue.storage, experiment.entry_id, client)
-    return drive(order, threading.Event(), **{"make_tuner": InProcessTuner, **options})
+    return QueuedDriver(order, threading.Event(), **{"make_tuner": InProcessTuner, **options}).drive()
 
 
 def tuner_that_ends_with(make: Callable[[], BaseException]) -> type[InProcessTuner]:
@@ -234,12 +234,14 @@ def test_a_cluster_that_is_away_is_waited_for_and_one_that_starts_no_trial_is_no
 def test_code_of_the_user_that_ends_its_driver_again_and_again_fails(queue, tmp_path):
     gate = tmp_path / "gate"
     gate.touch()
-    experiment = submit(queue, Interrupted, space={"gate": str(gate)})
+    experiment = submit(queue, InterruptedAtOnce, space={"x": 1, "gate": str(gate)})
     closed = threading.Event()
     closed.set()
     for _ in range(5):  # the runner has ended these drivers
         order = DriverOrder(queue.storage, experiment.entry_id, None)
-        assert drive(order, closed, make_tuner=InProcessTuner, most_failures=3) == GIVEN_BACK
+        interrupted = tuner_that_ends_with(KeyboardInterrupt)
+        driver = QueuedDriver(order, closed, make_tuner=interrupted, most_failures=3)
+        assert driver.drive() == GIVEN_BACK
     ends = [run_driver(queue, experiment, most_failures=3) for _ in range(3)]
     assert ends == [GIVEN_BACK, GIVEN_BACK, 0]
     assert experiment.state == "failed"

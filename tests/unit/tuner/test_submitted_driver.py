@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,20 +8,20 @@ import pytest
 from dasktune.control.issuer import this_user
 from dasktune.errors import ControlError
 from dasktune.tuner.submitted import DetachedExperiment
-from dasktune.tuner.submitted_driver import wait_for_runner
+from dasktune.tuner.submitted_driver import DriverRun
 
 
 def test_a_command_reaches_the_runner_as_soon_as_there_is_one():
     tuner: Any = SimpleNamespace(runner="runner")
-    assert wait_for_runner(tuner, Event()) == "runner"
+    assert DriverRun(tuner, None, "").runner() == "runner"  # type: ignore[comparison-overlap]
 
 
 def test_a_command_to_a_driver_that_failed_before_its_trials_could_start_is_refused():
-    ended = Event()
-    ended.set()
     tuner: Any = SimpleNamespace(runner=None)
+    driver = DriverRun(tuner, None, "")
+    driver.ended.set()
     with pytest.raises(ControlError, match="ended before its trials could start"):
-        wait_for_runner(tuner, ended)
+        driver.runner()
 
 
 class Driver:

@@ -19,7 +19,7 @@ from dasktune.dashboard.model.filter_columns import (
 from dasktune.dashboard.model.trial_projection import TrialProjection
 from dasktune.errors import ConfigError
 from dasktune.results.result import is_auto_filled
-from dasktune.text.formatting import one_line
+from dasktune.text.formatting import first_few, one_line
 from dasktune.trial.metrics import flatten, number
 
 #: Maximum number of names that a message lists.
@@ -119,9 +119,8 @@ class TrialTable:
         short = [one.removeprefix(_CONFIG) for one in self.parameters]
         close = get_close_matches(name, [*self.names, *short])
         hint = f" Did you mean {close[0]!r}?" if close else ""
-        listed = ", ".join(map(one_line, self.names[:_LISTED]))
-        more = f" and {len(self.names) - _LISTED} more" if len(self.names) > _LISTED else ""
-        raise ConfigError(f"column must be one of {listed}{more}, got {name!r}.{hint}")
+        listed = first_few([*map(one_line, self.names)], _LISTED)
+        raise ConfigError(f"column must be one of {listed}, got {name!r}.{hint}")
 
     def filter_columns(self) -> dict[str, Callable[[TrialProjection], Any]]:
         """Return the columns of a filter: functions that return a trial's value, by name."""

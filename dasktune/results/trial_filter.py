@@ -48,6 +48,7 @@ from math import inf, isfinite, isnan
 from typing import Any, Final, Generic, NoReturn, TypeVar
 
 from dasktune.errors import ConfigError
+from dasktune.text.formatting import first_few
 from dasktune.trial.metrics import number
 
 Row = TypeVar("Row")
@@ -164,12 +165,10 @@ class _FilterParser(Generic[Row]):
     def _refuse_column(self, what: str, start: int, end: int, name: str) -> NoReturn:
         close = get_close_matches(name, self._columns, 1)
         hint = f" Did you mean {_quoted(close[0])}?" if close else ""
-        names = list(self._columns)
-        more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
         raise ConfigError(
             f"filter must have {what} at character {start + 1}, "
             f"got {_quoted(self._text[start:end])}.{hint} "
-            f"Columns: {', '.join(names[:_MAX_LISTED])}{more}"
+            f"Columns: {first_few(list(self._columns), _MAX_LISTED)}"
         )
 
     def _any(self) -> Callable[[Row], bool]:

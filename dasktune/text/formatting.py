@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isnan
 from numbers import Integral
 from reprlib import Repr
@@ -232,6 +232,18 @@ def plural(noun: str, count: float) -> str:
     ('trial', 'trials')
     """
     return noun if count == 1 else f"{noun}s"
+
+
+def first_few(names: Sequence[str], most: int) -> str:
+    """Return at most so many names as a list in a sentence, and the number of others.
+
+    Examples
+    --------
+    >>> first_few(["a", "b", "c"], 2), first_few(["a", "b"], 2)
+    ('a, b and 1 more', 'a, b')
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def elapsed_unit(seconds: float) -> tuple[str, float]:

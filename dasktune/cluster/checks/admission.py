@@ -24,6 +24,7 @@ from dasktune.cluster.resources.declare import declare_resources
 from dasktune.config.worker_filter import WorkerFilter, WorkerInfo, worker_allowed
 from dasktune.errors import ConfigError, PreflightError
 from dasktune.placement import NOT_ALLOWED, WorkerCapacity
+from dasktune.text.formatting import first_few
 from dasktune.trainable.checkpoints.relay import LARGEST
 
 logger = logging.getLogger(__name__)
@@ -212,15 +213,12 @@ class Admission:
         if self._has_warned or not (self._unshared and self._checks.saves):
             return
         self._has_warned = True
-        hosts = sorted(set(self._unshared.values()))
-        more = f" and {len(hosts) - _SHOWN} more" if len(hosts) > _SHOWN else ""
         logger.warning(
-            "%s is not shared by the workers on %s%s: the checkpoints of their trials, of at most "
+            "%s is not shared by the workers on %s: the checkpoints of their trials, of at most "
             "%d MiB each, are sent through this process. A storage_path on a shared disk or in an "
             "object store such as s3:// avoids that.",
             self._checks.storage,
-            ", ".join(hosts[:_SHOWN]),
-            more,
+            first_few(sorted(set(self._unshared.values())), _SHOWN),
             LARGEST >> 20,
         )
 

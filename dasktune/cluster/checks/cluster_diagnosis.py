@@ -64,7 +64,7 @@ def examine(
     try:
         connection = connect(client, timeout_s=timeout_s)
     except (ClusterError, PreflightError) as error:
-        yield Diagnosis(level="fail", subject="connection", finding=str(error))
+        yield Diagnosis("fail", "connection", str(error))
         return
     with connection:
         if connection.direct:
@@ -161,19 +161,14 @@ def _of_versions(
     if broken:
         where, failure = next(iter(broken.items()))
         yield Diagnosis(
-            level="fail",
-            subject="dasktune",
-            finding=f"cannot be imported on {len(broken)}: {failure} on {where} for one",
-            advice="Import it there by hand, and install what is missing.",
+            "fail",
+            "dasktune",
+            f"cannot be imported on {len(broken)}: {failure} on {where} for one",
+            "Import it there by hand, and install what is missing.",
         )
     unanswered = [one.address for one in answering if one.address not in answers]
     if unanswered:
-        yield Diagnosis(
-            level="fail",
-            subject="workers",
-            finding=f"no function runs on {name_some(unanswered)}",
-            advice="Read their logs.",
-        )
+        yield Diagnosis("fail", "workers", f"no function runs on {name_some(unanswered)}", "Read their logs.")
     yield from diagnose_clocks(drifts)
     return {where for where, one in answers.items() if one["dasktune"] is not None and not one["failure"]}
 
@@ -214,15 +209,15 @@ def _of_storage(
     try:
         check_storage(storage, timeout_s=timeout_s)
     except TuneError as error:
-        yield Diagnosis(level="fail", subject="storage", finding=str(error))
+        yield Diagnosis("fail", "storage", str(error))
         return
-    yield Diagnosis(level="ok", subject="storage", finding=f"{storage} can be used from here")
+    yield Diagnosis("ok", "storage", f"{storage} can be used from here")
     if storage.is_process_private:
         yield Diagnosis(
-            level="warn",
-            subject="storage",
-            finding="it is the memory of this process, and ends with it",
-            advice="Checkpoints go through the driver: use a shared disk or an object store.",
+            "warn",
+            "storage",
+            "it is the memory of this process, and ends with it",
+            "Checkpoints go through the driver: use a shared disk or an object store.",
         )
         return
     checks = Checks(blob=b"", storage=storage, timeout_s=timeout_s)

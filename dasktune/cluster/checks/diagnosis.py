@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 from dasktune.placement import WorkerCapacity
 from dasktune.storage.fs.storage import Storage
+from dasktune.text.formatting import first_few
 
 #: Difference of clocks in seconds from which on times in results are confusing.
 _DRIFT: Final = 2.0
@@ -23,7 +24,7 @@ SCHEDULER: Final = "the scheduler"
 _NAMED: Final = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """The result of one check.
 
@@ -40,7 +41,7 @@ class Diagnosis:
 
     Examples
     --------
-    >>> Diagnosis(level="ok", subject="python", finding="3.11 everywhere").level
+    >>> Diagnosis("ok", "python", "3.11 everywhere").level
     'ok'
     """
 
@@ -62,14 +63,14 @@ def diagnose_connection(where: str, *, is_direct: bool | None) -> Diagnosis:
         fault of the way.
     """
     if is_direct is None:
-        return Diagnosis(level="ok", subject="connection", finding=where)
+        return Diagnosis("ok", "connection", where)
     if is_direct:
-        return Diagnosis(level="ok", subject="connection", finding=f"{where}; workers are reached directly")
+        return Diagnosis("ok", "connection", f"{where}; workers are reached directly")
     return Diagnosis(
-        level="warn",
-        subject="connection",
-        finding=f"{where}; no worker was reached directly",
-        advice="All calls go through the scheduler, which is slower. Run the driver inside the "
+        "warn",
+        "connection",
+        f"{where}; no worker was reached directly",
+        "All calls go through the scheduler, which is slower. Run the driver inside the "
         "cluster's network, or submit() it.",
     )
 
@@ -86,38 +87,38 @@ def diagnose_workers(workers: Sequence[WorkerCapacity], silent: set[str]) -> Ite
     """
     if not workers:
         yield Diagnosis(
-            level="warn",
-            subject="workers",
-            finding="there are none",
-            advice="An experiment waits for them: start some, or let the cluster scale up.",
+            "warn",
+            "workers",
+            "there are none",
+            "An experiment waits for them: start some, or let the cluster scale up.",
         )
         return
     hosts = Counter(one.host for one in workers)
     if silent:
         yield Diagnosis(
-            level="fail",
-            subject="workers",
-            finding=f"{len(silent)} of {len(workers)} do not answer: {name_some(silent)}",
-            advice="They hang, or have lost their scheduler: restart them.",
+            "fail",
+            "workers",
+            f"{len(silent)} of {len(workers)} do not answer: {name_some(silent)}",
+            "They hang, or have lost their scheduler: restart them.",
         )
     else:
         finding = f"{len(workers)} on {len(hosts)} {'host' if len(hosts) == 1 else 'hosts'}"
-        yield Diagnosis(level="ok", subject="workers", finding=finding)
+        yield Diagnosis("ok", "workers", finding)
     paused = [one.address for one in workers if one.status == "paused"]
     if paused:
         yield Diagnosis(
-            level="warn",
-            subject="workers",
-            finding=f"paused for lack of memory: {name_some(paused)}",
-            advice="Give them more, or run fewer tasks there.",
+            "warn",
+            "workers",
+            f"paused for lack of memory: {name_some(paused)}",
+            "Give them more, or run fewer tasks there.",
         )
     alone = [one.address for one in workers if not one.nanny]
     if alone:
         yield Diagnosis(
-            level="warn",
-            subject="workers",
-            finding=f"{len(alone)} without a nanny: {name_some(alone)}",
-            advice="A trial that kills its worker leaves one fewer: start them with --nanny.",
+            "warn",
+            "workers",
+            f"{len(alone)} without a nanny: {name_some(alone)}",
+            "A trial that kills its worker leaves one fewer: start them with --nanny.",
         )
 
 
@@ -133,13 +134,13 @@ def diagnose_clocks(drifts: Mapping[str, float]) -> Iterator[Diagnosis]:
     if late:
         worst = max(late, key=lambda where: abs(late[where]))
         yield Diagnosis(
-            level="warn",
-            subject="clock",
-            finding=f"{len(late)} differ from ours, {worst} by {late[worst]:.1f} s",
-            advice="Nothing relies on them, but times in results will confuse you: run NTP there.",
+            "warn",
+            "clock",
+            f"{len(late)} differ from ours, {worst} by {late[worst]:.1f} s",
+            "Nothing relies on them, but times in results will confuse you: run NTP there.",
         )
     elif drifts:
-        yield Diagnosis(level="ok", subject="clock", finding=f"within {_DRIFT:g} s of ours")
+        yield Diagnosis("ok", "clock", f"within {_DRIFT:g} s of ours")
 
 
 def diagnose_python(
@@ -159,14 +160,14 @@ def diagnose_python(
     if foreign:
         address, theirs = next(iter(foreign.items()))
         return Diagnosis(
-            level="fail",
-            subject="python",
-            finding=f"{ours} here, but {theirs} on {len(foreign)} workers, {address} for one",
-            advice="Functions do not cross minor versions: start them with the same Python.",
+            "fail",
+            "python",
+            f"{ours} here, but {theirs} on {len(foreign)} workers, {address} for one",
+            "Functions do not cross minor versions: start them with the same Python.",
         )
     others = sorted({one["python"] for one in answers.values()} - {ours})
     also = f" (and {', '.join(others)}, which fits)" if others else ""
-    return Diagnosis(level="ok", subject="python", finding=f"{ours}{also}")
+    return Diagnosis("ok", "python", f"{ours}{also}")
 
 
 def diagnose_packages(
@@ -208,7 +209,7 @@ def diagnose_package(name: str, ours: str, theirs: Mapping[str, str | None]) -> 
     missing = [where for where, one in needed.items() if one is None]
     others = {where: one for where, one in needed.items() if one not in (None, ours)}
     if not missing and not others:
-        return Diagnosis(level="ok", subject=name, finding=f"{ours} everywhere")
+        return Diagnosis("ok", name, f"{ours} everywhere")
     is_vital = name == "dasktune"
     if missing:
         finding = f"{ours} here, missing on {len(missing)}: {name_some(missing)}"
@@ -216,10 +217,10 @@ def diagnose_package(name: str, ours: str, theirs: Mapping[str, str | None]) -> 
         where, one = next(iter(others.items()))
         finding = f"{ours} here, other versions on {len(others)}: {one} on {where} for one"
     return Diagnosis(
-        level="fail" if is_vital else "warn",
-        subject=name,
-        finding=finding,
-        advice=f"Install dasktune {ours} there, from the same checkout or wheel as here."
+        "fail" if is_vital else "warn",
+        name,
+        finding,
+        f"Install dasktune {ours} there, from the same checkout or wheel as here."
         if is_vital
         else f"Objects may not unpickle across versions: pip install {name}=={ours}",
     )
@@ -235,13 +236,13 @@ def diagnose_resources(workers: Sequence[WorkerCapacity]) -> Iterator[Diagnosis]
     """
     kinds = dict.fromkeys(kind for one in workers for kind in one.resource_names)
     totals = ", ".join(f"{kind} {_amount(kind, sum(one.total(kind) for one in workers))}" for kind in kinds)
-    yield Diagnosis(level="ok", subject="resources", finding=totals)
+    yield Diagnosis("ok", "resources", totals)
     undeclared = [one.address for one in workers if "CPU" not in one.resources]
     if undeclared:
         yield Diagnosis(
-            level="ok",
-            subject="resources",
-            finding=f"{len(undeclared)} of {len(workers)} workers declare no CPU; "
+            "ok",
+            "resources",
+            f"{len(undeclared)} of {len(workers)} workers declare no CPU; "
             "an experiment makes them declare one for each thread",
         )
     # A paused worker is named among the workers, for the same reason.
@@ -249,10 +250,10 @@ def diagnose_resources(workers: Sequence[WorkerCapacity]) -> Iterator[Diagnosis]
     crowded = [one.address for one in others if one.memory > 0.7 * one.memory_limit]
     if crowded:
         yield Diagnosis(
-            level="warn",
-            subject="resources",
-            finding=f"more than 70 % of the memory is in use on {name_some(crowded)}",
-            advice="Trials there may be killed: free it, or restart the workers.",
+            "warn",
+            "resources",
+            f"more than 70 % of the memory is in use on {name_some(crowded)}",
+            "Trials there may be killed: free it, or restart the workers.",
         )
 
 
@@ -268,27 +269,25 @@ def diagnose_shared_storage(storage: Storage, found: Mapping[str, str | bool]) -
     """
     for host, answer in found.items():
         if isinstance(answer, str):
-            yield Diagnosis(level="fail", subject="storage", finding=f"{host}: {answer}")
+            yield Diagnosis("fail", "storage", f"{host}: {answer}")
     blind = [host for host, answer in found.items() if answer is False]
     if blind:
         yield Diagnosis(
-            level="warn",
-            subject="storage",
-            finding=f"{storage} is another directory on {name_some(blind)}",
-            advice="Checkpoints go through the driver, and submit() needs it shared: use a disk "
+            "warn",
+            "storage",
+            f"{storage} is another directory on {name_some(blind)}",
+            "Checkpoints go through the driver, and submit() needs it shared: use a disk "
             "that all hosts mount at this path, or an object store such as s3://.",
         )
     seeing = [host for host, answer in found.items() if answer is True]
     if seeing:
         word = "host reads and writes" if len(seeing) == 1 else "hosts read and write"
-        yield Diagnosis(level="ok", subject="storage", finding=f"{len(seeing)} {word} the same")
+        yield Diagnosis("ok", "storage", f"{len(seeing)} {word} the same")
 
 
 def name_some(addresses: Iterable[str]) -> str:
     """Return the first few addresses as text, and how many more there are."""
-    several = sorted(addresses)
-    more = f" and {len(several) - _NAMED} more" if len(several) > _NAMED else ""
-    return f"{', '.join(several[:_NAMED])}{more}"
+    return first_few(sorted(addresses), _NAMED)
 
 
 def _amount(kind: str, amount: float) -> str:

@@ -39,6 +39,7 @@ from dasktune.placement import NOT_ALLOWED, Ledger, WorkerCapacity
 from dasktune.storage.fs.probe import probe
 from dasktune.storage.fs.scratch_files import scratch_name
 from dasktune.storage.fs.storage import Storage
+from dasktune.text.formatting import first_few
 from dasktune.trial.resources import WELL_KNOWN, PlacementGroupFactory, least_request
 from dasktune.version import __version__
 
@@ -466,10 +467,9 @@ def _check_python(workers: Iterable[WorkerCapacity]) -> None:
     others = [worker for worker in workers if worker.python_differs]
     if not others:
         return
-    shown = ", ".join(f"{worker.python} on {worker.address}" for worker in others[:5])
-    more = f" and {len(others) - 5} more" if len(others) > 5 else ""
+    shown = first_few([f"{worker.python} on {worker.address}" for worker in others], 5)
     raise PreflightError(
-        f"the workers' Python must be {_PYTHON} as in this process, got {shown}{more}. Functions "
+        f"the workers' Python must be {_PYTHON} as in this process, got {shown}. Functions "
         f"do not cross minor versions: start these workers with Python {_PYTHON}, or this process "
         "with theirs."
     )

@@ -224,7 +224,8 @@ from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.leader.leader_lock import LeaderLock
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.journal.journal_reader import JournalReader, read_journal
-from dasktune.storage.journal.journal_writer import JournalWriter, next_epoch
+from dasktune.storage.journal.journal_writer import JournalWriter
+from dasktune.storage.journal.segments import next_epoch
 from dasktune.storage.fs.storage import Storage
 from dasktune.trial.checkpoint_record import CheckpointRecord
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from html import escape
 from math import isfinite, sqrt
 from statistics import fmean, median
 from typing import Any, Final, NamedTuple
@@ -20,7 +19,7 @@ from dasktune.forecast.recorded_trial import CurveSelection
 from dasktune.schedulers.metric_scheduler import MetricScheduler
 from dasktune.schedulers.trial_scheduler import TrialScheduler
 from dasktune.text.formatting import elapsed_unit, format_counts, plural
-from dasktune.text.text_table import html_table, table_text
+from dasktune.text.text_table import html_summary, table_text
 from dasktune.trial.metrics import Mode, lookup, number
 
 #: The part of a normal distribution above this many standard deviations is 5 %.
@@ -215,8 +214,7 @@ class WhatIf:
         return self.to_text()
 
     def _repr_html_(self) -> str:
-        texts = "".join(f"<p>{escape(text)}</p>" for text in (self.recommendation, *self._notes()))
-        return f"<div><p>{escape(self._headline())}</p>{html_table(self._table())}{texts}</div>"
+        return html_summary(self._headline(), self._table(), (self.recommendation, *self._notes()))
 
     def _headline(self) -> str:
         trials = plural("trial", self.workers)

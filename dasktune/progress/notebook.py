@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import Any, Final, TextIO
 
 from dasktune.progress.display import Display
 from dasktune.progress.progress import Progress, render, split_usage
 from dasktune.progress.progress_table import progress_table
 from dasktune.progress.trial_counts import TrialCounts
+from dasktune.text.html_template import render_html
 from dasktune.text.text_table import html_table
 
-_BAR: Final = '<progress max="{}" value="{}" style="width:100%"></progress>'
+_HTML: Final = """
+<div style="font-family:monospace">
+{% if end %}<progress max="{{ end }}" value="{{ finished }}" style="width:100%"></progress>{% endif %}
+{% for line in summary if line %}<div>{{ line }}</div>{% endfor %}
+{{ table }}
+{% if lines %}<pre>{{ lines }}</pre>{% endif %}
+</div>
+"""
 
 
 class NotebookCell:
@@ -78,9 +85,7 @@ def progress_html(progress: Progress, trial_counts: TrialCounts, lines: Sequence
         Lines below the table.
     """
     table = progress_table(trial_counts)
-    bar = _BAR.format(progress.total, progress.finished) if progress.total else ""
-    below = f"<pre>{escape(chr(10).join(lines))}</pre>" if lines else ""
-    shown = html_table(table) if len(table) > 1 else ""
     rest, usage = split_usage(progress)
-    summary = "".join(f"<div>{escape(line)}</div>" for line in (render(rest), usage) if line)
-    return f'<div style="font-family:monospace">{bar}{summary}{shown}{below}</div>'
+    shown = html_table(table) if len(table) > 1 else ""
+    counts = {"end": progress.total, "finished": progress.finished}
+    return render_html(_HTML, summary=(render(rest), usage), table=shown, lines="\n".join(lines), **counts)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from html import escape
 from itertools import chain
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from dasktune.progress.progress_table import (
 from dasktune.progress.trial_counts import Order, RankedTrials, TrialCounts, rank_trials
 from dasktune.results.result import is_auto_filled
 from dasktune.text.formatting import format_cell, format_clock, format_counts, plural, printable
+from dasktune.text.html_template import render_html
 from dasktune.text.text_table import Table, html_table, narrow, table_lines
 from dasktune.trial.metrics import Mode, flatten, lookup, number
 from dasktune.trial.status import PublicStatus
@@ -437,18 +437,12 @@ class JupyterNotebookReporter(CLIReporter):
             super().report(trials, done, *sys_info)
             return
         trial_counts = rank_trials(trials, *self.ranking)
-        parts = [_paragraph(line) for line in self._head(trial_counts, sys_info)]
-        if self._tables or done:
-            table, more = self._rows(trial_counts)
-            parts += [html_table(table), _paragraph(more)]
+        table, more = self._rows(trial_counts) if self._tables or done else ([], "")
         headline, failed = self._errors(trial_counts)
-        parts += [_paragraph(headline), html_table(failed)]
+        blocks = [*self._head(trial_counts, sys_info), html_table(table), more, headline, html_table(failed)]
         cell = self._cell_of_all if self._overwrite else NotebookCell()
-        cell.draw(f"<div>{''.join(parts)}</div>")
-
-
-def _paragraph(text: str) -> str:
-    return f"<div>{escape(text)}</div>" if text else ""
+        parts = "{% for block in blocks if block %}<div>{{ block }}</div>{% endfor %}"
+        cell.draw(render_html(f"<div>{parts}</div>", blocks=blocks))
 
 
 def _columns(name: str, given: object) -> dict[str, str] | None:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from dasktune.errors import ConfigError, StorageError, TrialError, without_passwords
@@ -15,7 +14,7 @@ from dasktune.storage.checkpoints.exports import read_exports
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
 from dasktune.text.formatting import format_cell, truncate
-from dasktune.text.text_table import html_row
+from dasktune.text.html_template import render_html
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.location import Location
 from dasktune.trial.metrics import Mode, flatten, score, with_nested_names
@@ -55,6 +54,17 @@ AUTO_FILLED: Final = frozenset(
         "trial_id",
     }
 )
+
+_HTML: Final = """
+<div><p>{{ head }}</p>
+{% for caption, values in tables.items() %}
+<table><caption>{{ caption }}</caption><tbody>
+{% for name, value in values.items() %}
+<tr><td>{{ name }}</td><td>{{ format_cell(value) }}</td></tr>
+{% endfor %}
+</tbody></table>
+{% endfor %}</div>
+"""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -297,14 +307,8 @@ class Result:
         place = without_passwords(self.path)
         head = f"Trial {self.trial_id}: {self.status.value}{why}, in {place}"
         iteration = {"training_iteration": self.metrics.get("training_iteration")}
-        tables = (
-            _html_table(caption, values)
-            for caption, values in (
-                ("config", flatten(self.config)),
-                ("metrics", {**self._own_metrics(), **iteration}),
-            )
-        )
-        return f"<div><p>{escape(head)}</p>{''.join(tables)}</div>"
+        tables = {"config": flatten(self.config), "metrics": {**self._own_metrics(), **iteration}}
+        return render_html(_HTML, head=head, tables=tables, format_cell=format_cell)
 
     def __repr__(self) -> str:
         own = self._own_metrics()
@@ -326,11 +330,6 @@ def _reason_of(trial: Trial) -> str:
     if trial.public_status is PublicStatus.PAUSED:
         return trial.pause_reason
     return trial.reason
-
-
-def _html_table(caption: str, values: Mapping[str, Any]) -> str:
-    rows = "".join(html_row([str(name), format_cell(value)]) for name, value in values.items())
-    return f"<table><caption>{escape(caption)}</caption><tbody>{rows}</tbody></table>"
 
 
 def _parted(path: str) -> tuple[str, str, str]:

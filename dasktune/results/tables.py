@@ -1,15 +1,14 @@
-"""The table of the best results that a `ResultGrid` shows, as text and as HTML."""
+"""The table of the best results that a `ResultGrid` shows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
 from typing import Final
 
 from dasktune.results.ranking import Scope, rank, summarize
 from dasktune.results.result import Result
 from dasktune.text.formatting import format_cell, format_config, truncate
-from dasktune.text.text_table import Table, html_table, table_lines
+from dasktune.text.text_table import Table, table_lines
 from dasktune.trial.metrics import Mode, flatten, lookup
 
 #: Rows of the table.
@@ -48,8 +47,3 @@ def grid_text(headline: str, table: Table) -> str:
     """Return a headline and a table as lines of text; only the headline if there are no rows."""
     lines = [f"  {line}" for line in table_lines(table)] if len(table) > 1 else []
     return "\n".join([headline, *lines])
-
-
-def grid_html(headline: str, table: Table) -> str:
-    """Return a headline and a table as HTML with all text escaped."""
-    return f"<div><p>{escape(headline)}</p>{html_table(table) if len(table) > 1 else ''}</div>"

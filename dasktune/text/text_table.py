@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from html import escape
 from typing import Final
 
 from dasktune.text.formatting import column_width, format_cell, one_line, pad, truncate
+from dasktune.text.html_template import html_part, render_html
 from dasktune.trial.metrics import number
 
 #: Cells as text, in rows of equal length; the first row is the head.
@@ -18,6 +18,13 @@ _GAP: Final = "  "
 _WIDEST_CELL: Final = 40
 #: Width to which :func:`narrow` truncates a long text, in terminal columns.
 _NARROW_CELL: Final = 8
+
+_HTML_TABLE: Final = """
+<table><thead><tr>{% for cell in table[0] %}<th>{{ cell }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for row in table[1:] %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}
+</tbody></table>
+"""
 
 
 def table_lines(table: Table, right: Collection[int] = ()) -> list[str]:
@@ -183,19 +190,11 @@ def fields_text(fields: Mapping[str, object]) -> str:
 
 def html_table(table: Table) -> str:
     """Return a table as HTML with all text escaped; an empty text for a table without a head."""
-    if not table:
-        return ""
-    head, *rows = table
-    body = "".join(map(html_row, rows))
-    return f"<table><thead>{html_row(head, 'th')}</thead><tbody>{body}</tbody></table>"
+    return html_part(_HTML_TABLE, table=table) if table else ""
 
 
-def html_row(cells: Iterable[str], tag: str = "td") -> str:
-    """Return a row of an HTML table with all text escaped.
-
-    Examples
-    --------
-    >>> html_row(["<b>"])
-    '<tr><td>&lt;b&gt;</td></tr>'
-    """
-    return f"<tr>{''.join(f'<{tag}>{escape(text)}</{tag}>' for text in cells)}</tr>"
+def html_summary(headline: str, table: Table, texts: Iterable[str] = ()) -> str:
+    """Return a headline, a table and texts as HTML with all text escaped; no table without rows."""
+    page = "<div><p>{{ head }}</p>{{ table }}{% for text in texts %}<p>{{ text }}</p>{% endfor %}</div>"
+    rows = html_table(table) if len(table) > 1 else ""
+    return render_html(page, head=headline, table=rows, texts=texts)

@@ -18,8 +18,9 @@ from dasktune.results.result import (
     is_auto_filled,
     require_pandas,
 )
-from dasktune.results.tables import grid_html, grid_text, ranked_results, result_table
+from dasktune.results.tables import grid_text, ranked_results, result_table
 from dasktune.schedulers.pareto import ParetoFronts, hypervolume
+from dasktune.text.text_table import html_summary
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.metrics import Metric, Mode, Modes, check_goals, flatten, score
 from dasktune.trial.retention import Retention
@@ -514,7 +515,7 @@ class ResultGrid(Sequence[Result]):
         return grid_text(self._headline(), self._table())
 
     def _repr_html_(self) -> str:
-        return grid_html(self._headline(), self._table())
+        return html_summary(self._headline(), self._table())
 
     def _headline(self) -> str:
         counts = [f"{n} {s.value}" for s in PublicStatus if (n := self._count(s))]

@@ -15,7 +15,6 @@ driver then has ``yours`` set to False, and the first driver stops publishing.
 from __future__ import annotations
 
 import asyncio
-import html
 import json
 import logging
 import sys
@@ -27,6 +26,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from distributed import SchedulerPlugin
+from jinja2 import Environment
 from tornado import web
 
 logger = logging.getLogger("distributed.dasktune")
@@ -57,17 +57,6 @@ _POLICY = (
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; form-action 'none'; "
     "base-uri 'none'; frame-ancestors 'self'"
 )
-
-#: Styles of Dask's own pages for the head of the page. The files exist if Dask has pages.
-_HEAD = (
-    '<link rel="stylesheet" href="statics/css/base.css">'
-    '<link rel="shortcut icon" href="statics/images/favicon.ico">'
-)
-_LOGO = (
-    '<li id="dask-logo"><a href="https://dask.org/">'
-    '<img src="statics/images/dask-logo.svg" alt="Dask"></a></li>'
-)
-
 
 #: Maximum size in bytes of content that is decompressed; two megabytes can become two gigabytes.
 _LARGEST_DECOMPRESSED = 50_000_000
@@ -362,18 +351,6 @@ def _rules(router: Any) -> list[Any]:
     return found
 
 
-def _bar(pages: list[str], own: str) -> str:
-    """Return the navigation bar of Dask's own pages as HTML; empty if there are none."""
-    if not pages:
-        return ""
-    links = "".join(
-        f'<li{active}><a href="{html.escape(name)}">{html.escape(name.title())}</a></li>'
-        for name in pages
-        for active in (' class="active"' if name == own else "",)
-    )
-    return f'<div class="navbar"><ul>{_LOGO}{links}</ul></div>'
-
-
 def _name_in(url: str) -> str | None:
     """Return the host name in a URL; None if there is none."""
     try:
@@ -422,15 +399,8 @@ class _PageHandler(web.RequestHandler):
 
     def _page(self) -> None:
         own = self.plugin.path.rpartition("/")[2]
-        parts = {
-            "{head}": _HEAD if self.plugin.pages else "",
-            "{pages}": _bar(self.plugin.pages, own),
-            "{script}": html.escape(f"{own}~script"),
-        }
-        page = self.plugin.page
-        for place, content in parts.items():
-            page = page.replace(place, content)
-        self.finish(page)
+        page = Environment(autoescape=True).from_string(self.plugin.page)
+        self.finish(page.render(own=own, pages=self.plugin.pages))
 
     def _script(self) -> None:
         self.set_header("Content-Type", "text/javascript; charset=utf-8")

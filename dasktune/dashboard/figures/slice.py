@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from html import escape
 from typing import Any, Final
 
 import numpy as np
@@ -19,9 +18,20 @@ from dasktune.dashboard.labels import label
 from dasktune.dashboard.model.density import robust_range
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.model.parameter_axis import ParameterAxis, has_few_values, parameter_axes
+from dasktune.text.html_template import render_html
 
 _MOST_TRIALS: Final = 1_000
 _MOST_PARAMETERS: Final = 12
+
+#: A dark page sets the variables; see `dasktune.dashboard.report.style`.
+_HEADING: Final = """
+{% set style = "px " ~ font ~ ";color:var(--dt-ink, " ~ ink ~ ")" %}
+<span style="font:bold 14{{ style }}">Slices: {{ name }} over each parameter</span>
+<span style="font:12{{ style }};margin-left:32px">first trial{{ " " }}
+<span style="display:inline-block;width:90px;height:10px;margin:0 4px;border-radius:3px;
+filter:var(--dt-figure, none);background:linear-gradient(to right,{{ shades | join(",") }})"></span>
+{{ " " }}last trial</span>
+"""
 
 
 def slices(
@@ -89,18 +99,9 @@ def _draw(name: str, columns: Sequence[ParameterAxis], rows: dict[str, Any], cou
 
 def _heading(name: str) -> Any:
     """Return the title and the colour key, which all figures share."""
-    shades = ",".join(ORDER[:: len(ORDER) // 8])
-    # A dark page sets these variables; see `dasktune.dashboard.report.style`.
-    ink = f"var(--dt-ink, {INK})"
-    return Div(
-        text=f'<span style="font:bold 14px {FONT};color:{ink}">Slices: {escape(name)} over each '
-        f'parameter</span><span style="font:12px {FONT};color:{ink};margin-left:32px">first trial '
-        '<span style="display:inline-block;width:90px;height:10px;margin:0 4px;border-radius:3px;'
-        f'filter:var(--dt-figure, none);background:linear-gradient(to right,{shades})"></span> last '
-        "trial</span>",
-        disable_math=True,
-        sizing_mode="stretch_width",
-    )
+    shades = ORDER[:: len(ORDER) // 8]
+    text = render_html(_HEADING, name=name, font=FONT, ink=INK, shades=shades)
+    return Div(text=text, disable_math=True, sizing_mode="stretch_width")
 
 
 def _slice(name: str, column: ParameterAxis, rows: dict[str, Any], count: int, height: int) -> Figure:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 from typing import Any, Final
 
 from bokeh.models import Div
@@ -13,10 +12,20 @@ from dasktune.dashboard.labels import label
 from dasktune.dashboard.report.style import MUTED
 from dasktune.placement import ClusterShares, ExperimentShare
 from dasktune.text.formatting import format_duration
+from dasktune.text.html_template import render_html
 
 _NAME: Final = "shares"
 
 _HEAD: Final = ("experiment", "weight", "priority", "holds", "share", "due", "trials waiting", "since")
+
+_HTML: Final = """
+<div style="font-weight:700">Experiments on this cluster</div>
+{% if waiting %}<div style="color:{{ muted }}">This experiment {{ waiting }}.</div>{% endif %}
+<table style="border-spacing:24px 6px;text-align:left">
+<tr>{% for cell in head %}<th>{{ cell }}</th>{% endfor %}</tr>
+{% for row in rows %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}
+</table>
+"""
 
 
 def shares_spec(shares: ClusterShares | None) -> FigureSpec:
@@ -39,17 +48,8 @@ def shares_html(shares: ClusterShares) -> str:
     shares : ClusterShares
         The shares.
     """
-    head = "".join(f"<th>{one}</th>" for one in _HEAD)
-    rows = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in _cells(shares, one))}</tr>"
-        for one in shares.experiments
-    )
-    waiting = shares.waiting_text
-    note = f'<div style="color:{MUTED}">This experiment {escape(waiting)}.</div>' if waiting else ""
-    return (
-        '<div style="font-weight:700">Experiments on this cluster</div>'
-        f'{note}<table style="border-spacing:24px 6px;text-align:left"><tr>{head}</tr>{rows}</table>'
-    )
+    rows = [_cells(shares, one) for one in shares.experiments]
+    return render_html(_HTML, waiting=shares.waiting_text, muted=MUTED, head=_HEAD, rows=rows)
 
 
 def _cells(shares: ClusterShares, one: ExperimentShare) -> Iterator[str]:

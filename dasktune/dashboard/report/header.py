@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from html import escape
-from typing import Any
+from typing import Any, Final
 
 from bokeh.models import Div, InlineStyleSheet
 
@@ -13,29 +12,57 @@ from dasktune.dashboard.labels import config_label, label, value_label
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.model.parameter_axis import parameter_names
 from dasktune.dashboard.report.failed_trials import failure_order
-from dasktune.dashboard.report.style import INK, MUTED, colour
+from dasktune.dashboard.report.style import colour
 from dasktune.text.formatting import format_duration, plural, printable_lines
+from dasktune.text.html_template import html_part, render_html
 
-_CARD = (
-    f'<div style="background:{colour("card")};border:1px solid {colour("line")};border-radius:10px;'
-    f'padding:10px 16px;min-width:120px"><div style="color:{MUTED};font-size:12px">{{title}}</div>'
-    '<div style="font-size:21px;font-weight:650;line-height:1.35">{value}</div>'
-    f'<div style="color:{MUTED};font-size:12px">{{note}}</div></div>'
-)
-_CHIP = (
-    '<span style="display:inline-block;background:{colour};color:{ink};border-radius:999px;'
-    'padding:1px 10px;margin-right:6px;font-size:12px;font-weight:600">{text}</span>'
-)
-_BEST = (
-    f'<div style="margin-top:10px;color:{MUTED};font-size:12px">{{title}} '
-    f'<span style="color:{INK};font-family:ui-monospace,monospace;overflow-wrap:anywhere">'
-    "{text}</span></div>"
-)
-_NOTICE = (
-    f'<div{{hide}} role="status" style="margin-top:10px;padding:8px 14px;border-radius:8px;'
-    f'border:1px solid {colour("line")};background:{colour("chosen")};color:{INK};font-size:13px">'
-    "{text}</div>"
-)
+_HTML: Final = """
+{% set muted = "color:" ~ colour("muted") %}
+{% set background, ink, continues = looks %}
+{% macro chip(background, ink, text) %}
+<span style="display:inline-block;background:{{ background }};color:{{ ink }};border-radius:999px;
+padding:1px 10px;margin-right:6px;font-size:12px;font-weight:600">{{ text }}</span>
+{% endmacro %}
+
+<div style="font-family:{{ font }};color:{{ colour("ink") }}">
+<div style="font-size:22px;font-weight:700" role="heading" aria-level="1">{{ name }}</div>
+<div style="margin:2px 0 10px"><span style="{{ muted }};margin-right:12px">{{ goal }}</span>
+{% for values in chips %}{{ chip(*values) }}{% endfor %}
+{% if continues %}
+<span class="dt-alive">{{ chip(background, ink, state) }}</span>
+<span class="dt-lost">{{ chip("#CF222E", "#fff", lost_text) }}
+<span style="{{ muted }}">last known state</span></span>
+{% elif background %}{{ chip(background, ink, state) }}
+{% elif state %}<span style="{{ muted }}">{{ state }}</span>
+{% endif %}
+</div>
+
+<div style="display:flex;flex-wrap:wrap;gap:12px">
+{% for title, value, note in cards %}
+<div style="background:{{ colour("card") }};border:1px solid {{ colour("line") }};border-radius:10px;
+padding:10px 16px;min-width:120px"><div style="{{ muted }};font-size:12px">{{ title }}</div>
+<div style="font-size:21px;font-weight:650;line-height:1.35">{{ value }}</div>
+<div style="{{ muted }};font-size:12px">{{ note }}</div></div>
+{% endfor %}
+</div>
+
+{% for title, text in best %}
+<div style="margin-top:10px;{{ muted }};font-size:12px">{{ title }}{{ " " }}
+<span style="color:{{ colour("ink") }};font-family:ui-monospace,monospace;overflow-wrap:anywhere">
+{{ text }}</span></div>
+{% endfor %}
+
+{% for text, command, is_lost in notices %}
+<div{% if is_lost %} class="dt-lost"{% endif %} role="status" style="margin-top:10px;padding:8px 14px;
+border-radius:8px;border:1px solid {{ colour("line") }};background:{{ colour("chosen") }};
+color:{{ colour("ink") }};font-size:13px">{{ text }}
+{% if command %}{{ " " }}
+To look on, run <code style="user-select:all">{{ command }}</code> in a terminal.
+{% endif %}
+</div>
+{% endfor %}
+</div>
+"""
 
 #: States of the driver: the beginning of the text, the two colours of its chip, and whether the
 #: experiment continues. Other states are shown without a chip.
@@ -102,104 +129,75 @@ def header_html(
     undrawn : sequence of str, optional
         The titles of the pages that do not show the last state, if the server ends now.
     """
-    name = escape(label(projection.name or "experiment", 80))
     goals = [
         f"{label(metric)} ({mode})" if mode else label(metric)
         for metric, mode in zip(projection.metrics, projection.modes, strict=True)
     ]
-    goal = escape(", ".join(goals) or "no metric")
     goes_on = all(going for begin, _, _, going in _STATES if state.startswith(begin))
-    cards = "".join(
-        _CARD.format(title=escape(title), value=escape(value), note=note)
+    return render_html(
+        _HTML,
+        colour=colour,
+        font=FONT,
+        name=label(projection.name or "experiment", 80),
+        goal=", ".join(goals) or "no metric",
+        chips=_chips(projection, goes_on),
+        state=label(state, 120),
+        looks=next((looks for begin, *looks in _STATES if state.startswith(begin)), ("", "", False)),
+        lost_text=lost_text,
         # While the journal is read, its rate does not predict the time that is left.
-        for title, value, note in _cards(projection, goes_on, state.startswith("reading"))
-    )
-    return (
-        f'<div style="font-family:{escape(FONT)};color:{INK}">'
-        f'<div style="font-size:22px;font-weight:700" role="heading" aria-level="1">{name}</div>'
-        f'<div style="margin:2px 0 10px"><span style="color:{MUTED};margin-right:12px">{goal}'
-        f"</span>{_chips(projection, goes_on)}{_driver_state(state, lost_text)}</div>"
-        f'<div style="display:flex;flex-wrap:wrap;gap:12px">{cards}</div>'
-        f"{_best_configuration(projection)}{_failure_notice(projection)}"
-        f"{_notice(projection, state, command, is_closing, undrawn)}</div>"
+        cards=_cards(projection, goes_on, state.startswith("reading")),
+        best=_best_configuration(projection),
+        notices=_notices(projection, state, command, is_closing, undrawn),
     )
 
 
-def _failure_notice(projection: ExperimentProjection) -> str:
-    """Return the last error if all trials failed without a result, so that figures are empty."""
-    ended = projection.num_finished
-    if not ended or ended != projection.counts["ERROR"] or projection.num_results:
-        return ""
-    failed = [trial for trial in projection.trials if trial.error]
-    error = escape(label(max(failed, key=failure_order).error, 300)) if failed else "unknown"
-    who = f"All {ended:,} trials that have ended" if ended > 1 else "The only trial that has ended"
-    return _NOTICE.format(hide="", text=f"{who} failed. The last error: {error}")
-
-
-def _notice(
+def _notices(
     projection: ExperimentProjection, state: str, command: str, is_closing: bool, undrawn: Sequence[str]
-) -> str:
-    """Return what a viewer should know who wonders why the page does not change."""
-    how = ""
-    if command:
-        code = f'<code style="user-select:all">{escape(printable_lines(command))}</code>'
-        how = f" To look on, run {code} in a terminal."
+) -> Iterator[tuple[str, str, bool]]:
+    """Yield text, shell command, and whether only the page of a lost server shows it.
+
+    They are for a viewer who wonders why the figures are empty, or why the page does not change.
+    """
+    ended = projection.num_finished
+    if ended and ended == projection.counts["ERROR"] and not projection.num_results:
+        failed = [trial for trial in projection.trials if trial.error]
+        error = label(max(failed, key=failure_order).error, 300) if failed else "unknown"
+        who = f"All {ended:,} trials that have ended" if ended > 1 else "The only trial that has ended"
+        yield f"{who} failed. The last error: {error}", "", False
+    command = printable_lines(command)
     if is_closing:
         meanwhile = " while the experiment continues" if state.startswith("driver is running") else ""
         why = f"The server of this page has ended{' with the run' if 'ended' in state else meanwhile}"
         last = "This is the last state."
         if undrawn:
-            last = f"It ended before it had drawn the last state of {', '.join(map(escape, undrawn))}."
-        return _NOTICE.format(hide="", text=f"{why}. {last}{how}")
-    if how and state and "ended" not in state:
-        return _NOTICE.format(hide=' class="dt-lost"', text=f"This is the last known state.{how}")
-    if not projection.trials and not state.startswith("reading"):
-        return _NOTICE.format(hide="", text="No trial has been created yet. The pages fill by themselves.")
-    return ""
-
-
-def _driver_state(state: str, gone: str) -> str:
-    """Return the driver's status, with the text that replaces it if the server is lost."""
-    if not state:
-        return ""
-    text = escape(label(state, 120))
-    looks = [one for one in _STATES if state.startswith(one[0])]
-    if not looks:
-        return f'<span style="color:{MUTED}">{text}</span>'
-    _, colour, ink, goes_on = looks[0]
-    chip = _CHIP.format(colour=colour, ink=ink, text=text)
-    if not goes_on:
-        return chip
-    lost = _CHIP.format(colour="#CF222E", ink="#fff", text=escape(gone))
-    note = f'<span style="color:{MUTED}">last known state</span>'
-    return _live_or_lost(chip, f"{lost}{note}")
+            last = f"It ended before it had drawn the last state of {', '.join(undrawn)}."
+        yield f"{why}. {last}", command, False
+    elif command and state and "ended" not in state:
+        yield "This is the last known state.", command, True
+    elif not projection.trials and not state.startswith("reading"):
+        yield "No trial has been created yet. The pages fill by themselves.", "", False
 
 
 def _live_or_lost(alive: str, lost: str) -> str:
     """Return a text, and the text that replaces it once the server is lost."""
-    return f'<span class="dt-alive">{alive}</span><span class="dt-lost">{lost}</span>'
+    template = '<span class="dt-alive">{{ alive }}</span><span class="dt-lost">{{ lost }}</span>'
+    return html_part(template, alive=alive, lost=lost)
 
 
-def _chips(projection: ExperimentProjection, goes_on: bool) -> str:
+def _chips(projection: ExperimentProjection, goes_on: bool) -> Iterator[tuple[str, str, str]]:
+    """Yield the background, the colour and the text of each chip."""
     counts = dict(projection.counts)
     counts["STOPPED"] = projection.num_stopped_early
     counts["TERMINATED"] -= counts["STOPPED"]
     order = ("RUNNING", "PENDING", "PAUSED", "TERMINATED", "STOPPED", "ERROR")
     light = {"PENDING", "RUNNING", "PAUSED", "STOPPED"}
-    chips = [
-        _CHIP.format(
-            colour=COLOURS[word],
-            ink="#000" if word == "ERROR" else "#24292f" if word in light else "#fff",
-            text=_count_text(word, counts[word], goes_on),
-        )
-        for word in order
-        if counts[word]
-    ]
+    for word in order:
+        if counts[word]:
+            ink = "#000" if word == "ERROR" else "#24292f" if word in light else "#fff"
+            yield COLOURS[word], ink, _count_text(word, counts[word], goes_on)
     is_over = bool(projection.stop_reason) or projection.num_finished == projection.total
     if projection.on_hold and goes_on and not is_over:
-        text = "on hold: no trial starts until it is released"
-        chips.append(_CHIP.format(colour="#FFD33D", ink="#24292f", text=text))
-    return "".join(chips)
+        yield "#FFD33D", "#24292f", "on hold: no trial starts until it is released"
 
 
 def _count_text(word: str, count: int, goes_on: bool) -> str:
@@ -213,12 +211,12 @@ def _count_text(word: str, count: int, goes_on: bool) -> str:
 def _cards(
     projection: ExperimentProjection, goes_on: bool, is_reading: bool
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield title, value and note of each card; the note is HTML."""
+    """Yield title, value and note of each card."""
     for goal, improvements in enumerate(projection.improvements_of):
         if improvements:
             _, value, place, _ = improvements[-1]
-            trial = escape(label(projection.trials[place].trial_id))
-            yield f"best {label(projection.metrics[goal])}", value_label(value), trial
+            trial_id = label(projection.trials[place].trial_id)
+            yield f"best {label(projection.metrics[goal])}", value_label(value), trial_id
     total = projection.total or len(projection.trials)
     left = projection.remaining if goes_on and not is_reading else None
     note = "" if left is None else _live_or_lost(f"about {format_duration(left)} left", "")
@@ -234,13 +232,11 @@ def _cards(
         yield "work saved", f"{projection.saved_share:.0%}", note
 
 
-def _best_configuration(projection: ExperimentProjection) -> str:
-    """Return the best trial's configuration; parameters that differ between trials come first."""
+def _best_configuration(projection: ExperimentProjection) -> Iterator[tuple[str, str]]:
+    """Yield the best trial's configuration; parameters that differ between trials come first."""
     best = projection.best
-    if best is None or not best.config:
-        return ""
-    _, common = parameter_names(projection)
-    config = dict(sorted(best.config.items(), key=lambda item: item[0] in common))
-    of = f" for {label(projection.metric)}" if len(projection.metrics) > 1 else ""
-    title = escape(f"best configuration{of}, {label(best.trial_id)}:")
-    return _BEST.format(title=title, text=escape(config_label(config, 600)))
+    if best is not None and best.config:
+        _, common = parameter_names(projection)
+        config = dict(sorted(best.config.items(), key=lambda item: item[0] in common))
+        of = f" for {label(projection.metric)}" if len(projection.metrics) > 1 else ""
+        yield f"best configuration{of}, {label(best.trial_id)}:", config_label(config, 600)

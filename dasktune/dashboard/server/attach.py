@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from dasktune.control.secret_notice import secret_notice
@@ -16,6 +15,7 @@ from dasktune.placement import ClusterShares
 from dasktune.progress.background_stream import print_promptly
 from dasktune.runner.commands import Commands
 from dasktune.storage.fs.storage import Storage
+from dasktune.text.html_template import render_html
 
 if TYPE_CHECKING:
     from dasktune.dashboard.server.feed import DriverFeed
@@ -141,5 +141,5 @@ def with_dashboard_link(text: str, link: str | None) -> str:
     >>> with_dashboard_link("Tuner(<lambda>)", "http://localhost:8787/dasktune#5f")
     'Tuner(&lt;lambda&gt;), <a href="http://localhost:8787/dasktune#5f">dashboard</a>'
     """
-    anchor = f', <a href="{escape(link)}">dashboard</a>' if link else ""
-    return f"{escape(text)}{anchor}"
+    template = '{{ text }}{% if link %}, <a href="{{ link }}">dashboard</a>{% endif %}'
+    return render_html(template, text=text, link=link)

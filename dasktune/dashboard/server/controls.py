@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from html import escape
 from typing import Any, Final, Protocol
 
 from bokeh.document import Document
@@ -78,7 +77,7 @@ class ControlBar:
         self._by = f"viewer of the dashboard at {getattr(request, 'remote_ip', None) or 'an unknown address'}"
         #: The command that waits for confirmation; None without one.
         self._armed: Callable[[Commander], Future[Any]] | None = None
-        self._message = Div(text="", disable_math=True)
+        self._message = Div(text="", disable_math=True, render_as_text=True)
         commands: list[tuple[str, Callable[[], None]]] = [
             (
                 "Hold new trials",
@@ -167,4 +166,4 @@ class ControlBar:
             logger.debug("the result of a command cannot be shown: its session has ended", exc_info=True)
 
     def _show(self, text: str) -> None:
-        self._message.text = escape(label(text, _LONGEST))
+        self._message.text = label(text, _LONGEST)

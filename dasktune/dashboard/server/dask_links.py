@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from html import escape
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
@@ -12,9 +11,16 @@ from bokeh.layouts import column
 from bokeh.models import Div
 
 from dasktune.dashboard.figures.figure_spec import FigureSpec
+from dasktune.text.html_template import render_html
 
 _PAGES: Final = ("status", "workers", "system")
 _NAME: Final = "dask links"
+_LINKS: Final = """
+Dask's own pages:{{ " " }}
+{% for page, url in pages.items() %}
+<a href="{{ url }}" target="_blank" rel="noopener">{{ page }}</a>{{ ", " if not loop.last }}
+{% endfor %}
+"""
 
 
 def links_html(place: str) -> str:
@@ -34,11 +40,7 @@ def links_html(place: str) -> str:
     """
     if urlsplit(place).scheme not in ("http", "https"):
         return ""
-    links = ", ".join(
-        f'<a href="{escape(urljoin(place, page))}" target="_blank" rel="noopener">{page}</a>'
-        for page in _PAGES
-    )
-    return f"Dask's own pages: {links}"
+    return render_html(_LINKS, pages={page: urljoin(place, page) for page in _PAGES})
 
 
 def with_links(spec: FigureSpec, place: str) -> FigureSpec:

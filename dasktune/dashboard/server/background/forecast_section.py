@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
 from bokeh.layouts import column
@@ -12,6 +11,7 @@ from dasktune.dashboard.figures.scheduler_costs import what_if
 from dasktune.dashboard.report.style import INPUT
 from dasktune.dashboard.server.background.forecast_task import MOST_RESULTS, ForecastTask
 from dasktune.dashboard.server.live_experiment import LiveExperiment
+from dasktune.text.html_template import render_html
 
 _ABOUT = (
     "What would this experiment have cost, and lost, under other trial schedulers? The trials that have "
@@ -19,7 +19,7 @@ _ABOUT = (
 )
 
 #: What follows a reason why nothing was computed. It may ask for an argument.
-_ELSEWHERE = "This page takes no arguments; <code>dasktune whatif</code> in a terminal does."
+_ELSEWHERE = "<p>This page takes no arguments; <code>dasktune whatif</code> in a terminal does.</p>"
 
 #: Reports a click as a change of the button. The event of a click names its button, and a browser
 #: sends a model in full that has come after its own last message; Bokeh's server would warn of a
@@ -59,8 +59,8 @@ def forecast_section(live: LiveExperiment, task: ForecastTask) -> Any:
             )
         )
     elif not live.is_closing:
-        text = f"<p>{escape(task.error)}</p><p>{_ELSEWHERE}</p>" if task.error else f"<p>{_ABOUT}</p>"
-        parts += [_text(text), _button(task)]
+        template = "<p>{{ error }}</p>" + _ELSEWHERE if task.error else f"<p>{_ABOUT}</p>"
+        parts += [_text(render_html(template, error=task.error)), _button(task)]
     return column(*(parts or [_text("<p>It was not computed.</p>")]), sizing_mode="stretch_width")
 
 

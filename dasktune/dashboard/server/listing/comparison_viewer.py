@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from html import escape
 from typing import Any, Final
 
 from bokeh.document import Document
@@ -21,6 +20,7 @@ from dasktune.dashboard.server.listing.small_viewer import SmallViewer
 from dasktune.dashboard.server.listing.spec_view import SpecView
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.text.formatting import format_duration
+from dasktune.text.html_template import render_html
 
 #: Largest number of experiments in one comparison.
 MOST_COMPARED: Final = 12
@@ -29,9 +29,15 @@ MOST_COMPARED: Final = 12
 _SCROLLED: Final = ":host { overflow-x: auto; }"
 _NO_UPDATE: Final = "the comparison could not be updated"
 
-#: The indices of the columns of configurations and states, and the style of the other columns.
-_LONG: Final = (4, 9)
-_ONE_LINE: Final = ' style="white-space:nowrap"'
+#: In a narrow window headings break, and the columns of configurations and states.
+_HTML: Final = """
+<table style="border-spacing:12px 6px;text-align:left;font-size:13px">
+<tr>{% for cell in head %}<th>{{ cell }}</th>{% endfor %}</tr>
+{% for row in rows %}<tr>{% for cell in row %}
+<td{% if loop.index0 not in (4, 9) %} style="white-space:nowrap"{% endif %}>{{ cell }}</td>
+{% endfor %}</tr>{% endfor %}
+</table>
+"""
 
 
 class ComparisonViewer(SmallViewer):
@@ -119,19 +125,7 @@ def comparison_html(lives: Sequence[LiveExperiment]) -> str:
     """
     head = ["#", "name", "goal", "best", "configuration of the best", "trials done", "failed"]
     head += ["results", "elapsed", "state"]
-    rows = [_cells(index, live) for index, live in enumerate(lives)]
-    lines = [_line("th", head), *(_line("td", row) for row in rows)]
-    return f'<table style="border-spacing:12px 6px;text-align:left;font-size:13px">{"".join(lines)}</table>'
-
-
-def _line(kind: str, cells: Sequence[str]) -> str:
-    # In a narrow window headings, configurations and states break.
-    breaks = [kind == "th" or index in _LONG for index in range(len(cells))]
-    parts = (
-        f"<{kind}{'' if one else _ONE_LINE}>{escape(cell)}</{kind}>"
-        for one, cell in zip(breaks, cells, strict=True)
-    )
-    return f"<tr>{''.join(parts)}</tr>"
+    return render_html(_HTML, head=head, rows=[_cells(index, live) for index, live in enumerate(lives)])
 
 
 def _cells(index: int, live: LiveExperiment) -> list[str]:

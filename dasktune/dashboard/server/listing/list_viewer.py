@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from html import escape
 from math import nan
 from typing import Any, Final
 
@@ -46,6 +45,7 @@ from dasktune.dashboard.server.listing.small_viewer import SmallViewer
 from dasktune.dashboard.server.listing.spec_view import SpecView
 from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.text.formatting import format_duration, plural
+from dasktune.text.html_template import render_html
 
 _MAX_TEXT: Final = 120
 _NO_UPDATE: Final = "the list of experiments could not be updated"
@@ -57,6 +57,11 @@ _LINK_CELL: Final = (
 )
 _STATE_CELL: Final = '<span class="dt-status dt-<%- value %>"><%- value %></span>'
 _LONG_CELL: Final = '<span title="<%- value %>"><%- value %></span>'
+
+_TITLE: Final = """
+<div style="font-size:22px;font-weight:700" role="heading" aria-level="1">Experiments</div>
+<div style="color:{{ muted }}">{{ place }}: {{ count }}</div>
+"""
 
 #: The columns: name in the source, title, width in pixels.
 _COLUMNS: Final = (
@@ -163,11 +168,8 @@ def _title_html(place: str, found: Sequence[ExperimentSummary], note: str) -> st
     unread = sum(one.state == "reading" for one in found)
     count = f"{len(found):,} {plural('experiment', len(found))}" if found else "reading the directory ..."
     count += f", reading {unread:,} of them ..." if unread else ""
-    count += f", {escape(label(note, 300))}" if note else ""
-    return (
-        '<div style="font-size:22px;font-weight:700" role="heading" aria-level="1">Experiments</div>'
-        f'<div style="color:{MUTED}">{escape(label(place, 120))}: {count}</div>'
-    )
+    count += f", {label(note, 300)}" if note else ""
+    return render_html(_TITLE, muted=MUTED, place=label(place, 120), count=count)
 
 
 def _columns_of(rows: Sequence[ExperimentSummary]) -> dict[str, Any]:

@@ -7,11 +7,11 @@ import json
 import re
 import time
 from dataclasses import replace
-from html import escape
 
 import pytest
 from bokeh.document import Document
 from bokeh.models import Column, CustomJS, DataTable, PreText, Tabs, TextInput
+from markupsafe import escape
 from projection_kit import (
     PAYLOADS,
     about,

@@ -13,7 +13,8 @@ import pytest
 PROGRAM = """
 import logging, os, sys, threading
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
-from dasktune.storage.journal.journal_writer import JournalWriter, read_journal
+from dasktune.storage.journal.journal_reader import read_journal
+from dasktune.storage.journal.journal_writer import JournalWriter
 from dasktune.storage.fs.storage import Storage
 
 met = threading.Semaphore(0)

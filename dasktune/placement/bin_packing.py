@@ -2,13 +2,17 @@
 
 Workers with equal free capacity are interchangeable and form one pool. The cost depends on the
 number of pools, which is small on a cluster of equal workers, not on the number of workers.
+
+Drivers place trials by :func:`assign_bundles`, and the plan of fair shares reserves room by
+:func:`assign_to_several`. So this module travels by value to schedulers without dasktune, and
+imports only the standard library and modules that travel, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from itertools import islice
 from typing import Final
 
 from dasktune.placement.free_capacity import FreeCapacity
@@ -17,7 +21,16 @@ from dasktune.placement.free_capacity import FreeCapacity
 #: no assignment exists can take exponential time; instead the request is tried again later.
 MAX_STEPS: Final = 1000
 
+#: Number of unused workers that are compared by how many bundles they have room for.
+_MOST_COMPARED: Final = 64
+
 Needs = Mapping[str, float]
+
+#: Workers and what is free there.
+Workers = Iterator[tuple[str, FreeCapacity]]
+
+#: Returns the workers that are not among the given ones, those first that a bundle should use.
+Unused = Callable[[Needs, Container[str]], Workers]
 
 
 @dataclass(slots=True, eq=False)
@@ -78,17 +91,52 @@ def assign_bundles(
     >>> assign_bundles([{"CPU": 1}, {"CPU": 1}], "SPREAD", pools)
     {0: 'a', 1: 'b'}
     """
-    order = sorted(range(len(bundles)), key=lambda number: _size(bundles[number]), reverse=True)
-    needs = [bundles[number] for number in order]
+    if len(bundles) == 1 or strategy in ("PACK", "STRICT_PACK"):
+        found = _assign_to_one_worker(_hardest_first(bundles), pools)
+        if found is not None or len(bundles) == 1 or strategy == "STRICT_PACK":
+            return found
+
+    def unused(needs: Needs, used: Container[str]) -> Workers:
+        firsts = ((pool, next((one for one in pool.members if one[1] not in used), None)) for pool in pools)
+        ranked = sorted((pool.rank(needs), first, pool.free) for pool, first in firsts if first is not None)
+        return ((address, free) for _, (_, address), free in ranked)
+
+    number = sum(len(pool.members) for pool in pools)
+    return assign_to_several(bundles, strategy, number, unused, max_steps=max_steps)
+
+
+def assign_to_several(
+    bundles: Sequence[Needs],
+    strategy: str,
+    number: int,
+    unused: Unused,
+    *,
+    max_steps: int = MAX_STEPS,
+) -> dict[int, str] | None:
+    """Assign each bundle to a worker, as `assign_bundles` does if they are not on one worker.
+
+    Parameters
+    ----------
+    bundles, strategy, max_steps
+        As for `assign_bundles`.
+    number : int
+        Number of workers.
+    unused : callable
+        Returns the workers that are not among some others, those first that a bundle should use. It
+        may leave out those without room for it, and all but one of equal ones.
+    """
+    todo = _hardest_first(bundles)
     found = None
-    search = partial(_backtrack, needs, pools=pools, max_steps=max_steps)
-    if len(needs) == 1 or strategy in ("PACK", "STRICT_PACK"):
-        found = _assign_to_one_worker(needs, pools)
-    elif sum(len(pool.members) for pool in pools) >= len(needs):
-        found = search("STRICT_SPREAD")
-    if found is None and len(needs) > 1 and strategy in ("PACK", "SPREAD"):
-        found = search(strategy)
-    return None if found is None else dict(zip(order, found, strict=True))
+    if strategy != "PACK" and number >= len(todo):
+        found = _backtrack([*todo.values()], "STRICT_SPREAD", unused, max_steps)
+    if found is None and strategy != "STRICT_SPREAD":
+        found = _backtrack([*todo.values()], strategy, unused, max_steps)
+    return None if found is None else dict(zip(todo, found, strict=True))
+
+
+def _hardest_first(bundles: Sequence[Needs]) -> dict[int, Needs]:
+    """Return the bundles by number, in the order of allocation."""
+    return dict(sorted(enumerate(bundles), key=lambda one: _size(one[1]), reverse=True))
 
 
 def _size(needs: Needs) -> tuple[int, float, float]:
@@ -97,20 +145,18 @@ def _size(needs: Needs) -> tuple[int, float, float]:
     return len(needs.keys() - {"CPU", "memory"}), sum(needs.values()) - memory, memory
 
 
-def _assign_to_one_worker(needs: Sequence[Needs], pools: Sequence[WorkerPool]) -> list[str] | None:
-    kinds = {kind for bundle in needs for kind in bundle}
-    fitting = [pool for pool in pools if pool.free.allocate_all(needs) is not None]
+def _assign_to_one_worker(bundles: Mapping[int, Needs], pools: Sequence[WorkerPool]) -> dict[int, str] | None:
+    kinds = {kind for needs in bundles.values() for kind in needs}
+    fitting = [pool for pool in pools if pool.free.allocate_all(bundles.values()) is not None]
     if not fitting:
         return None
     best = min(fitting, key=lambda pool: (*pool.rank(kinds), pool.members[0]))
-    return [best.members[0][1]] * len(needs)
+    return dict.fromkeys(bundles, best.members[0][1])
 
 
-def _backtrack(
-    needs: Sequence[Needs], strategy: str, pools: Sequence[WorkerPool], max_steps: int
-) -> list[str] | None:
+def _backtrack(needs: Sequence[Needs], strategy: str, unused: Unused, max_steps: int) -> list[str] | None:
     """Assign one bundle after the other, and backtrack when one does not fit."""
-    untried = [iter(_candidates(needs, strategy, pools, {}))]
+    untried = [_candidates(needs, strategy, unused, {})]
     #: For each assigned bundle: the worker's address, and the free capacity of all used workers
     #: after the assignment.
     chosen: list[tuple[str, dict[str, FreeCapacity]]] = []
@@ -127,29 +173,43 @@ def _backtrack(
         chosen.append((address, rooms))
         if len(chosen) == len(needs):
             return [address for address, _ in chosen]
-        untried.append(iter(_candidates(needs[len(chosen) :], strategy, pools, rooms)))
+        untried.append(_candidates(needs[len(chosen) :], strategy, unused, rooms))
     return None
 
 
 def _candidates(
-    todo: Sequence[Needs], strategy: str, pools: Sequence[WorkerPool], rooms: Mapping[str, FreeCapacity]
-) -> list[tuple[str, FreeCapacity]]:
-    """Return workers for the first remaining bundle, best first, and their capacity left."""
+    todo: Sequence[Needs], strategy: str, unused: Unused, rooms: Mapping[str, FreeCapacity]
+) -> Workers:
+    """Yield workers for the first remaining bundle, best first, and their capacity left."""
     needs, *rest = todo
-    fresh = []
-    for pool in pools:
-        member = next((one for one in pool.members if one[1] not in rooms), None)
-        left = None if member is None else pool.free.allocate(needs)
-        if member is not None and left is not None:
-            # Prefer workers that can hold more of the remaining bundles, to use fewer workers.
-            company = _count_fitting(left, rest) if strategy == "PACK" else 0
-            fresh.append(((-company, *pool.rank(needs), member), left))
-    seats = [(rank[-1][1], left) for rank, left in sorted(fresh, key=lambda one: one[0])]
-    if strategy == "STRICT_SPREAD":
-        return seats
-    taken = [(address, room.allocate(needs)) for address, room in rooms.items()]
-    again = [(address, left) for address, left in taken if left is not None]
-    return again + seats if strategy == "PACK" else seats + again
+    again = () if strategy == "STRICT_SPREAD" else _fitting(needs, rooms.items())
+    fresh = unused(needs, rooms)
+    if strategy == "PACK":
+        yield from again
+        # Prefer workers that can hold more of the remaining bundles, to use fewer workers.
+        others = []
+        for address, left in _fitting(needs, islice(fresh, _MOST_COMPARED)):
+            count = _count_fitting(left, rest)
+            if count == len(rest):
+                yield address, left
+            else:
+                others.append((count, address, left))
+        for _, address, left in sorted(others, key=lambda one: -one[0]):
+            yield address, left
+    yield from _fitting(needs, fresh)
+    if strategy == "SPREAD":
+        yield from again
+
+
+def _fitting(needs: Needs, workers: Iterable[tuple[str, FreeCapacity]]) -> Workers:
+    """Yield those with room for a bundle, one of several equal workers, and their capacity left."""
+    tried = set()
+    for address, free in workers:
+        if free not in tried:
+            tried.add(free)
+            left = free.allocate(needs)
+            if left is not None:
+                yield address, left
 
 
 def _count_fitting(room: FreeCapacity, bundles: Sequence[Needs]) -> int:

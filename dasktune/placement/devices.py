@@ -12,8 +12,8 @@ from typing import Final
 #: Tolerance of rounding errors: ten shares of 0.1 must fit on one GPU.
 EPSILON: Final = 1e-6
 
-#: Decimal places to which sums of shares are rounded, so that equal sums compare equal.
-_PLACES: Final = 12
+#: Decimal places to which amounts are rounded, so that equal amounts compare equal.
+PLACES: Final = 12
 
 
 def parse_visible_devices(value: str | None) -> tuple[str, ...] | None:
@@ -215,6 +215,6 @@ def add_load(loads: Sequence[float], numbers: Sequence[int], amount: float) -> t
     ((1.0, 0.5, 1.0), (0.2,))
     """
     return tuple(
-        round(load + amount / len(numbers), _PLACES) if number in numbers else load
+        round(load + amount / len(numbers), PLACES) if number in numbers else load
         for number, load in enumerate(loads)
     )

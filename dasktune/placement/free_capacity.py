@@ -1,19 +1,18 @@
-"""The free capacity of a worker as an immutable value."""
+"""The free capacity of a worker as an immutable value.
+
+This module travels by value to schedulers without dasktune, see
+:mod:`dasktune.placement.bin_packing`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import NamedTuple
 
-from dasktune.placement.devices import EPSILON, add_load, pick_gpus
-
-#: Decimal places to which amounts are rounded, so that equal capacities compare equal.
-PLACES: Final = 12
+from dasktune.placement.devices import EPSILON, PLACES, add_load, pick_gpus
 
 
-@dataclass(frozen=True, slots=True)
-class FreeCapacity:
+class FreeCapacity(NamedTuple):
     """The free resources of a worker. Workers with equal free capacity are interchangeable.
 
     Parameters

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Set
 from math import inf
 
 from dasktune.placement.bin_packing import WorkerPool
-from dasktune.placement.devices import EPSILON, add_load, pick_gpus
-from dasktune.placement.free_capacity import PLACES, FreeCapacity
+from dasktune.placement.devices import EPSILON, PLACES, add_load, pick_gpus
+from dasktune.placement.free_capacity import FreeCapacity
 from dasktune.placement.placement import Claim
 from dasktune.placement.worker import WorkerCapacity
 

@@ -1,9 +1,8 @@
 """Plans how experiments share a cluster: weighted dominant resource fairness with strict classes.
 
 The plan is a pure function of what each experiment holds and requests. This module travels by value
-to schedulers without dasktune, together with the modules that it imports, and with the functions
-that those use of :mod:`dasktune.placement.devices` and :mod:`dasktune.placement.host_layout`. All
-of them import only the standard library besides.
+to schedulers without dasktune, together with the modules that it imports, and with what those use
+of the modules of :mod:`dasktune.placement`. All of them import only the standard library besides.
 
 Resources are dealt in pieces, one trial after another: next comes the experiment of the highest
 class whose share, divided by its weight, is the smallest. The module

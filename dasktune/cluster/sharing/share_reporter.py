@@ -30,7 +30,14 @@ from dasktune.cluster.sharing import (
     trial_places,
 )
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME, SharePlugin
-from dasktune.placement import ClusterShares, WorkerCapacity, devices, host_layout
+from dasktune.placement import (
+    ClusterShares,
+    WorkerCapacity,
+    bin_packing,
+    devices,
+    free_capacity,
+    host_layout,
+)
 from dasktune.text.formatting import plural
 from dasktune.trial.resources import HostPlacement, PlacementGroupFactory
 
@@ -39,9 +46,11 @@ logger = logging.getLogger(__name__)
 #: The modules whose functions travel to the scheduler by value with the plugin.
 TRAVELLING: Final = (
     amounts,
+    bin_packing,
     devices,
     due_shares,
     fair_share,
+    free_capacity,
     host_layout,
     lease_records,
     share_metrics,

@@ -1,8 +1,8 @@
 """Where the trials of a plan go: the rooms of the workers, and the search for places in them.
 
 This module travels by value to schedulers without dasktune, together with
-:mod:`dasktune.cluster.sharing.amounts` and the functions that it uses of
-:mod:`dasktune.placement.devices` and :mod:`dasktune.placement.host_layout`.
+:mod:`dasktune.cluster.sharing.amounts` and what it uses of the modules of
+:mod:`dasktune.placement`.
 
 Rooms only become smaller while a plan is made. So each search continues where the last one for an
 equal request has ended: what had no room then has none now.
@@ -11,9 +11,10 @@ equal request has ended: what had no room then has none now.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from functools import cache
 from heapq import heapify, heappop, heapreplace
-from itertools import chain
+from math import ceil
 from typing import Any
 
 from dasktune.cluster.sharing.amounts import (
@@ -27,14 +28,13 @@ from dasktune.cluster.sharing.amounts import (
     take,
 )
 from dasktune.cluster.sharing.due_shares import ShareRequest
-from dasktune.placement.devices import pick_gpus
+from dasktune.placement.bin_packing import Workers, assign_to_several
+from dasktune.placement.devices import PLACES, pick_gpus
+from dasktune.placement.free_capacity import FreeCapacity
 from dasktune.placement.host_layout import bundles_per_host, host_of
 
 #: No resources.
 _NOTHING: Amounts = {}
-
-#: Steps of the search for the places of several bundles, as in `dasktune.placement.bin_packing`.
-_MOST_STEPS = 200
 
 
 class TrialPlaces:
@@ -69,8 +69,11 @@ class TrialPlaces:
         }
         self._orders: dict[Any, deque[str]] = {}
         self._searches: dict[Any, list[tuple[tuple[float, float, float], int]]] = {}
-        #: The searches on hosts that found no room.
+        #: The searches for several bundles that found no room. Rooms only become smaller while the
+        #: plan is made.
         self._without_room: set[Any] = set()
+        #: Many workers have equal rooms.
+        self._free_capacity = cache(_free_capacity)
 
     def count_holdings(self, holdings: Sequence[Sequence[tuple[str, Amounts]]], due: float) -> None:
         """Count what an experiment holds as not free.
@@ -137,7 +140,6 @@ class TrialPlaces:
                 return [together], starts
         if len(bundles) == 1 or request.strategy == "STRICT_PACK":
             return None, False
-        bundles.sort(key=lambda needs: dominant_share(needs, self._totals), reverse=True)
         found = self._find_workers(bundles, request.strategy, closed, self._free)
         if found is not None:
             return found, True
@@ -157,7 +159,7 @@ class TrialPlaces:
         layout = request.strategy, request.per_host, rooms is self._free
         key = tuple(bundle.items()), total, closed, layout
         if key in self._without_room:
-            return None  # Rooms only become smaller while the plan is made.
+            return None
         hosts: dict[str, dict[str, list[Amounts]]] = {}
         for address in self._addresses:
             copies = [] if address in closed else self._copies(address, bundle, total, rooms)
@@ -208,22 +210,42 @@ class TrialPlaces:
         closed: frozenset[str],
         rooms: Mapping[str, Amounts],
     ) -> list[tuple[str, Amounts]] | None:
-        """Return workers for all bundles of a trial.
+        """Return workers for all bundles of a trial, as a driver finds them.
 
-        Rooms only become smaller while the plan is made. So the first workers are dropped once they
-        have no room for any bundle, and what was not found once is not searched again.
+        Room that is not free is reserved where least is missing for the largest bundle. Rooms only
+        become smaller while the plan is made. So the first workers are dropped once they have no
+        room for any bundle, and what was not found once is not searched again.
         """
         key = tuple(tuple(needs.items()) for needs in bundles), strategy, closed, rooms is self._free
-        order = self._orders.get(key)
+        if key in self._without_room:
+            return None
         kinds = list({tuple(needs.items()): needs for needs in bundles}.values())
+        order = self._orders.get(key)
         if order is None:
             usable = [a for a in self._addresses if a not in closed and _fits_some(rooms[a], kinds)]
-            order = deque(sorted(usable, key=lambda address: self._missing(address, bundles[0])))
+            if rooms is not self._free:
+                largest = max(kinds, key=lambda needs: dominant_share(needs, self._totals))
+                usable.sort(key=lambda address: self._missing(address, largest))
+            order = self._orders[key] = deque(usable)
         while order and not _fits_some(rooms[order[0]], kinds):
             order.popleft()
-        found = _assign(bundles, strategy, rooms, order, self._gpus) if order else None
-        self._orders[key] = order if found is not None else deque()
-        return found
+
+        def unused(_: Amounts, used: Container[str]) -> Workers:
+            return ((a, self._free_capacity(tuple(rooms[a].items()))) for a in order if a not in used)
+
+        found = assign_to_several(bundles, strategy, len(order), unused)
+        if found is None:
+            self._without_room.add(key)
+            return None
+        places: list[tuple[str, Amounts]] = []
+        left: dict[str, dict[str, float]] = {}
+        for number, address in found.items():
+            room = left.setdefault(address, dict(rooms[address]))
+            # The search has found that it fits.
+            needs = _with_gpus(bundles[number], room, room, self._gpus[address]) or bundles[number]
+            take(room, needs)
+            places.append((address, needs))
+        return places
 
     def _find_worker(
         self, bundles: Sequence[Amounts], closed: frozenset[str]
@@ -295,77 +317,11 @@ class TrialPlaces:
         return sum(lack / self._units.get(kind, 1.0) for kind, lack in lacks if lack > EPSILON)
 
 
-def _assign(
-    bundles: Sequence[Amounts],
-    strategy: str,
-    rooms: Mapping[str, Amounts],
-    order: Sequence[str],
-    gpus: Mapping[str, Sequence[str]],
-) -> list[tuple[str, Amounts]] | None:
-    """Assign each bundle to a worker by the placement strategy; None if that is not possible."""
-    if strategy == "SPREAD":
-        fewer = len(order) < len(bundles)
-        found = None if fewer else _search(bundles, "STRICT_SPREAD", rooms, order, gpus)
-        return found or _search(bundles, strategy, rooms, order, gpus)
-    return _search(bundles, strategy, rooms, order, gpus)
-
-
-def _search(
-    bundles: Sequence[Amounts],
-    strategy: str,
-    rooms: Mapping[str, Amounts],
-    order: Sequence[str],
-    gpus: Mapping[str, Sequence[str]],
-) -> list[tuple[str, Amounts]] | None:
-    """Assign one bundle after the other, and go back to the one before when one does not fit."""
-    chosen: list[tuple[str, Amounts]] = []
-    #: The rooms of the chosen workers with what is left there.
-    after: dict[str, dict[str, float]] = {}
-
-    def candidates(needs: Amounts) -> Iterable[str]:
-        again = [address for address in after if fits(after[address], needs)]
-        fresh = _fresh(needs, rooms, order, set(after))
-        if strategy == "STRICT_SPREAD":
-            return fresh
-        return chain(again, fresh) if strategy == "PACK" else chain(fresh, again)
-
-    untried = [iter(candidates(bundles[0]))]
-    for _ in range(_MOST_STEPS + len(bundles)):
-        address = next(untried[-1], None)
-        if address is None:
-            untried.pop()
-            if not untried:
-                return None
-            last, needs = chosen.pop()
-            if any(last == one for one, _ in chosen):
-                add(after[last], needs)
-            else:
-                del after[last]
-            continue
-        room = after.get(address) or dict(rooms[address])
-        taken = _with_gpus(bundles[len(chosen)], room, room, gpus[address])
-        if taken is None:
-            continue
-        after[address] = room
-        take(room, taken)
-        chosen.append((address, taken))
-        if len(chosen) == len(bundles):
-            return chosen
-        untried.append(iter(candidates(bundles[len(chosen)])))
-    return None
-
-
-def _fresh(
-    needs: Amounts, rooms: Mapping[str, Amounts], order: Sequence[str], used: set[str]
-) -> Iterator[str]:
-    """Yield workers that hold none of the trial's bundles, one of several with equal rooms."""
-    tried = set()
-    for address in order:
-        if address not in used and fits(rooms[address], needs):
-            room = tuple(sorted(rooms[address].items()))
-            if room not in tried:
-                tried.add(room)
-                yield address
+def _free_capacity(room: Sequence[tuple[str, float]]) -> FreeCapacity:
+    """Return a room as drivers see it. GPUs that are not known one by one count as unused."""
+    amounts = {kind: round(amount, PLACES) for kind, amount in room if not kind.startswith(SINGLE_GPU)}
+    loads = tuple(round(1 - part, PLACES) for kind, part in room if kind.startswith(SINGLE_GPU))
+    return FreeCapacity(tuple(amounts.items()), loads or (0.0,) * ceil(amounts.get("GPU", 0)))
 
 
 def _combined(bundles: Sequence[Amounts]) -> Sequence[Amounts]:

@@ -7,7 +7,7 @@ from math import floor, inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from dasktune.errors import ConfigError, check
-from dasktune.placement.devices import EPSILON
+from dasktune.placement.devices import EPSILON, PLACES
 from dasktune.schedulers.cluster_view import ClusterView
 from dasktune.schedulers.metric_scheduler import check_flag, check_mode, check_name
 from dasktune.space.checks import as_int
@@ -17,9 +17,6 @@ from dasktune.trial.trial import Trial
 
 if TYPE_CHECKING:
     from dasktune.schedulers.resources.resource_changing import ResourceChangingScheduler
-
-#: Decimal places to which amounts are rounded, so that equal requests compare equal.
-_PLACES = 12
 
 _Amounts = Mapping[str, float]
 
@@ -196,7 +193,7 @@ class DistributeResources:
         growing = range(len(bundles)) if isinstance(base, HostPlacement) else (first,)
         for which in growing:
             for kind, amount in more.items():
-                bundles[which][kind] = round(bundles[which].get(kind, 0) + times * amount, _PLACES)
+                bundles[which][kind] = round(bundles[which].get(kind, 0) + times * amount, PLACES)
         gpus = bundles[first].get("GPU", 0)
         # A fraction is a share of a single GPU, so 1.5 GPUs cannot be requested.
         return None if gpus > 1 and gpus % 1 else with_bundles(base, bundles)

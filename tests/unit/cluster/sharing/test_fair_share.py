@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from math import inf
+from random import Random
 from typing import Any
 
 import pytest
@@ -36,6 +37,21 @@ def held(*addresses: str, amount: float = 1) -> list[list[tuple[str, dict[str, f
 def cpus(plan: Any, name: str) -> dict[str, float]:
     """Return how many CPUs of each worker an experiment may hold."""
     return {address: plan.allowed(name, address)["CPU"] for address in plan.left}
+
+
+def as_free(room: dict[str, float]) -> FreeCapacity:
+    """Return what is left of a worker as the ledger of a driver sees it."""
+    amounts = tuple((kind, amount) for kind, amount in room.items() if not kind.startswith("GPU/"))
+    loads = tuple(1 - amount for kind, amount in room.items() if kind.startswith("GPU/"))
+    return FreeCapacity(amounts, loads)
+
+
+def pools_of(capacity: dict[str, dict[str, float]]) -> list[WorkerPool]:
+    """Return a pool for each worker."""
+    return [
+        WorkerPool(as_free(room), members=[(number, address)])
+        for number, (address, room) in enumerate(capacity.items())
+    ]
 
 
 # Single plans
@@ -270,12 +286,27 @@ def test_the_plan_starts_a_trial_if_and_only_if_the_driver_can_place_it(
     bundles: list[dict[str, float]], strategy: str, rooms: list[dict[str, float]]
 ) -> None:
     capacity = {str(number): room for number, room in enumerate(rooms)}
-    pools = [
-        WorkerPool(FreeCapacity(tuple(room.items())), members=[(number, str(number))])
-        for number, room in enumerate(rooms)
-    ]
     plan = plan_shares(capacity, [Contender("a", requests=wants(1, *bundles, strategy=strategy))])
-    assert plan.contended == (assign_bundles(bundles, strategy, pools) is None)
+    assert plan.contended == (assign_bundles(bundles, strategy, pools_of(capacity)) is None)
+
+
+@pytest.mark.parametrize("strategy", ["PACK", "SPREAD"])
+@pytest.mark.parametrize("most", [3, 1])
+def test_the_plan_and_the_driver_fill_workers_exactly_with_the_same_answer(strategy: str, most: int) -> None:
+    # Such cases reach the bound of the search, and then its order decides.
+    random = Random(most)
+    for _ in range(120):
+        bundles = [{"CPU": random.randint(1, 5), "TPU": random.randint(1, most)} for _ in range(9)]
+        rooms = [Counter[str]() for _ in range(4)]
+        for needs in bundles:
+            random.choice(rooms).update(needs)
+        capacity = {str(number): dict[str, float](room) for number, room in enumerate(rooms)}
+        found = assign_bundles(bundles, strategy, pools_of(capacity)) or {}
+        plan = plan_shares(capacity, [Contender("a", requests=wants(1, *bundles, strategy=strategy))])
+        held: dict[str, Counter[str]] = {}
+        for number, address in found.items():
+            held.setdefault(address, Counter()).update(bundles[number])
+        assert plan.granted["a"] == held
 
 
 # GPUs by device, and memory
@@ -411,15 +442,7 @@ def test_no_gpu_is_left_that_a_waiting_trial_could_use(
             continue
         dealt = sum(granted["CPU"] for granted in plan.granted[one.name].values()) / needs["CPU"]
         if dealt < request.trials:
-            assert not any(
-                FreeCapacity(*as_free(room)).allocate(needs) is not None for room in plan.left.values()
-            )
-
-
-def as_free(room: dict[str, float]) -> tuple[tuple[tuple[str, float], ...], tuple[float, ...]]:
-    """Return what is left of a worker as the ledger of a driver sees it."""
-    amounts = tuple((kind, amount) for kind, amount in room.items() if not kind.startswith("GPU/"))
-    return amounts, tuple(1 - amount for kind, amount in room.items() if kind.startswith("GPU/"))
+            assert not any(as_free(room).allocate(needs) is not None for room in plan.left.values())
 
 
 @settings(max_examples=60)
@@ -432,12 +455,8 @@ def test_the_plan_starts_a_trial_with_gpus_if_and_only_if_the_driver_can_place_i
     bundles: list[dict[str, float]], strategy: str, parts: list[list[float]]
 ) -> None:
     capacity = {str(number): gpus(*free) for number, free in enumerate(parts)}
-    pools = [
-        WorkerPool(FreeCapacity(*as_free(room)), members=[(number, address)])
-        for number, (address, room) in enumerate(capacity.items())
-    ]
     plan = plan_shares(capacity, [Contender("a", requests=wants(1, *bundles, strategy=strategy))])
-    assert plan.contended == (assign_bundles(bundles, strategy, pools) is None)
+    assert plan.contended == (assign_bundles(bundles, strategy, pools_of(capacity)) is None)
 
 
 def test_none_starves_for_whole_gpus_beside_halves() -> None:

@@ -21,8 +21,9 @@ from dasktune.placement.free_capacity import FreeCapacity
 #: no assignment exists can take exponential time; instead the request is tried again later.
 MAX_STEPS: Final = 1000
 
-#: Number of unused workers that are compared by how many bundles they have room for.
-_MOST_COMPARED: Final = 64
+#: Number of unused workers that are compared by how many bundles they have room for. No two of a
+#: thousand workers may be equal, and a plan of fair shares makes many searches.
+_MOST_COMPARED: Final = 32
 
 Needs = Mapping[str, float]
 

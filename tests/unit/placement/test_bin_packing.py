@@ -43,6 +43,11 @@ def test_a_search_without_end_stops() -> None:
     assert assign_bundles([{"CPU": 1}] * 3, "STRICT_SPREAD", pools) is not None
 
 
+def test_a_worker_is_found_behind_many_that_have_no_room() -> None:
+    pools = pools_of(*((str(number), {"CPU": 1 + number}) for number in range(99)), ("tpu", {"TPU": 1}))
+    assert assign_bundles([{"CPU": 1}, {"TPU": 1}], "PACK", pools) == {1: "tpu", 0: "0"}
+
+
 def test_many_bundles_are_no_trouble() -> None:
     workers = WorkerPool(
         FreeCapacity((("CPU", 4),)), members=[(number, str(number)) for number in range(500)]

@@ -118,13 +118,15 @@ def assign_to_several(
 
     Parameters
     ----------
-    bundles, strategy, max_steps
+    bundles, strategy
         As for `assign_bundles`.
     number : int
         Number of workers.
     unused : callable
         Returns the workers that are not among some others, those first that a bundle should use. It
         may leave out those without room for it, and all but one of equal ones.
+    max_steps : int, default=1000
+        As for `assign_bundles`.
     """
     todo = _hardest_first(bundles)
     found = None

@@ -33,7 +33,7 @@ from benchmarks._report import table
 from benchmarks.reproduce.curves import EPOCHS, load, load_curves
 from benchmarks.reproduce.recipes import SEALED_ORDER, SETS
 from dasktune.forecast.contenders import FULL_TRAINING, contenders
-from dasktune.forecast.full_curve import FullCurve
+from dasktune.forecast.recorded_trial import FullCurve
 from dasktune.forecast.what_if import WhatIf, replay_all
 from dasktune.testing import simulate
 

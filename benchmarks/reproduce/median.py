@@ -28,7 +28,7 @@ from benchmarks._report import spread, table
 from benchmarks.reproduce.curves import EPOCHS, load, set_names
 from benchmarks.reproduce.recipes import SEALED_ORDER
 from dasktune.forecast.curve_replay import CurveReplay
-from dasktune.forecast.full_curve import FullCurve
+from dasktune.forecast.recorded_trial import FullCurve
 from dasktune.schedulers import (
     ASHAScheduler,
     MedianStoppingRule,

@@ -6,7 +6,7 @@ Callbacks that write results for other tools live in ``dasktune.logger``.
 
 from dasktune.callback.callback import Callback
 from dasktune.callback.callback_list import CallbackList, check_callbacks
-from dasktune.callback.replay_state import MissedEvents
+from dasktune.callback.hooks import MissedEvents
 from dasktune.callback.trial_view import Trial, TrialStorage, TrialView, TrialViews
 from dasktune.trial.location import Location
 

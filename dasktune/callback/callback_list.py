@@ -10,8 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from dasktune.callback.callback import Callback
-from dasktune.callback.hooks import Hook, hooks_of
-from dasktune.callback.replay_state import MissedEvents
+from dasktune.callback.hooks import Hook, MissedEvents, hooks_of
 from dasktune.callback.stall import StallWatch
 from dasktune.callback.trial_view import TrialStorage, TrialView, TrialViews
 from dasktune.config.signatures import check_hooks

@@ -17,7 +17,7 @@ from math import inf
 from typing import Final
 
 from dasktune.errors import ConfigError
-from dasktune.forecast.full_curve import FullCurve
+from dasktune.forecast.recorded_trial import FullCurve
 from dasktune.schedulers import decision as decisions
 from dasktune.schedulers.cluster_view import ClusterView
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting

@@ -14,8 +14,7 @@ from numpy.random import SeedSequence, default_rng
 
 from dasktune.errors import ConfigError, check
 from dasktune.forecast.curve_replay import CurveReplay
-from dasktune.forecast.full_curve import FullCurve
-from dasktune.forecast.recorded_trial import CurveSelection
+from dasktune.forecast.recorded_trial import CurveSelection, FullCurve
 from dasktune.schedulers.metric_scheduler import MetricScheduler
 from dasktune.schedulers.trial_scheduler import TrialScheduler
 from dasktune.text.formatting import elapsed_unit, format_counts, plural

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import fsum
+from typing import Final
 
 from dasktune.experiment import ExperimentMachine, HandleResult
 from dasktune.placement import ClusterShares
@@ -13,8 +15,7 @@ from dasktune.progress.display import Display
 from dasktune.progress.progress import Progress
 from dasktune.progress.progress_table import best_line, best_lines, failure_lines, format_brief
 from dasktune.progress.trial_counts import TrialCounts
-from dasktune.progress.usage import usage_text
-from dasktune.text.formatting import one_line
+from dasktune.text.formatting import one_line, plural
 from dasktune.trial.actions import FinishTrial
 from dasktune.trial.events import (
     ExperimentEvent,
@@ -32,6 +33,11 @@ logger = logging.getLogger(__name__)
 
 #: Maximum number of failures for which ``verbose=1`` prints a line; all failures are counted.
 _MAX_FAILURE_LINES: int = 20
+
+#: Resources that are shown if the cluster has any; others are shown if trials hold them.
+_ALWAYS: Final = ("CPU", "GPU")
+
+_GIB: Final = 1 << 30
 
 
 class ProgressObserver:
@@ -221,3 +227,43 @@ def _figures(trial: Trial, metric: str | None) -> str:
         return " without a result"
     value = "" if metric is None else f" {metric} {format_brief(lookup(trial.last_result, metric))}"
     return f"{value} at iteration {trial.last_iteration}"
+
+
+def usage_text(held: Iterable[Mapping[str, float]], offers: Mapping[str, Mapping[str, float]]) -> str:
+    """Return how much of each resource is held and available; empty if `offers` is empty.
+
+    Parameters
+    ----------
+    held : iterable of mapping
+        The resources of each running trial, by name.
+    offers : mapping
+        The resources of each worker, by address and then by name.
+
+    Examples
+    --------
+    >>> usage_text([{"CPU": 1}, {"CPU": 0.5}], {"a": {"CPU": 2}, "b": {"CPU": 2, "GPU": 1}})
+    '1.5/4 CPUs, 0/1 GPU'
+    """
+    if not offers:
+        return ""
+    used, total = _sum(held), _sum(offers.values())
+    others = sorted({kind for kind, amount in used.items() if amount} - set(_ALWAYS))
+    kinds = [kind for kind in _ALWAYS if used.get(kind) or total.get(kind)]
+    return ", ".join(_format(kind, used.get(kind, 0), total.get(kind, 0)) for kind in (*kinds, *others))
+
+
+def _sum(amounts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    parts: dict[str, list[float]] = {}
+    for one in amounts:
+        for kind, amount in one.items():
+            parts.setdefault(kind, []).append(amount)
+    return {kind: fsum(values) for kind, values in parts.items()}
+
+
+def _format(kind: str, used: float, total: float) -> str:
+    if kind == "memory":
+        # A worker without a memory limit adds nothing to the total, so more may be held.
+        limit = f"/{total / _GIB:.3g}" if total else ""
+        return f"{used / _GIB:.3g}{limit} GiB memory"
+    name = plural(kind, 1 if total == 1 else 2) if kind in _ALWAYS else kind
+    return f"{round(used, 2):g}/{round(total, 2):g} {name}"

@@ -1,4 +1,4 @@
-"""Reduce a trial's results to the value by which trials are compared."""
+"""Rank trials by their results, and show the best ones in a table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from math import fsum, isfinite, isnan, nan
 from typing import Any, Final, Literal
 
 from dasktune.errors import check
-from dasktune.trial.metrics import Mode, lookup, number, score
+from dasktune.results.result import Result
+from dasktune.text.formatting import format_cell, format_config, truncate
+from dasktune.text.text_table import Table, table_lines
+from dasktune.trial.metrics import Mode, flatten, lookup, number, score
 
 #: The value of a trial: its last one, its best one, or the mean of all or of the last rows.
 Scope = Literal["last", "all", "avg", "last-5-avg", "last-10-avg"]
@@ -19,6 +22,12 @@ _WINDOWS: Final = {"last": 1, "avg": None, "last-5-avg": 5, "last-10-avg": 10}
 _SCOPES: Final = ("last", "all", "avg", "last-5-avg", "last-10-avg")
 
 Rows = Sequence[Mapping[str, Any]]
+
+#: Rows of the table.
+_SHOWN: Final = 5
+
+#: Maximum length of a configuration in a table, in characters.
+_CONFIG_WIDTH: Final = 60
 
 
 def rank(value: float, mode: Mode) -> tuple[bool, float]:
@@ -105,3 +114,35 @@ def _mean(values: list[float]) -> float:
         return fsum(values) / len(values)
     except (OverflowError, ValueError):  # beyond what a float holds, or inf - inf
         return nan
+
+
+def ranked_results(
+    results: Iterable[Result], metric: str, mode: Mode, scope: Scope, *, finite: bool
+) -> list[Result]:
+    """Return the results with a value of the metric, best first; equal ones keep their order."""
+    summaries = (
+        (summarize(result.history, metric, mode, scope, finite=finite), result) for result in results
+    )
+    scored = [(value, result) for value, result in summaries if value is not None]
+    scored.sort(key=lambda pair: rank(pair[0], mode), reverse=True)
+    return [result for _, result in scored]
+
+
+def result_table(results: Sequence[Result], metric: str | None, mode: Mode | None) -> list[list[str]]:
+    """Return a header and a row for each of the best trials; without a metric, the first ones."""
+    columns = ["trial_id", "status", "training_iteration"]
+    if metric is not None and mode is not None:
+        columns.append(metric)
+        results = ranked_results(results, metric, mode, "last", finite=True) or results
+    table = [[*columns, "config"]]
+    for result in results[:_SHOWN]:
+        metrics = [format_cell(lookup(result.metrics, name)) for name in columns[2:]]
+        config = truncate(format_config(flatten(result.config)), _CONFIG_WIDTH)
+        table.append([result.trial_id, result.status.value, *metrics, config])
+    return table
+
+
+def grid_text(headline: str, table: Table) -> str:
+    """Return a headline and a table as lines of text; only the headline if there are no rows."""
+    lines = [f"  {line}" for line in table_lines(table)] if len(table) > 1 else []
+    return "\n".join([headline, *lines])

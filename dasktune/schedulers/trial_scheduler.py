@@ -14,7 +14,7 @@ from numpy.random import SeedSequence
 from dasktune.errors import check
 from dasktune.schedulers.cluster_view import ClusterView
 from dasktune.schedulers.decision import Command, Decision, StopOther
-from dasktune.text.call_text import call_text
+from dasktune.text.formatting import call_text
 from dasktune.trial.metrics import Mode
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
 from dasktune.trial.trial import Trial

@@ -11,8 +11,8 @@ from dasktune.search.concurrency_limiter import ConcurrencyLimiter
 from dasktune.search.search_algorithm import SearchAlgorithm, SearchSpec, Suggestion
 from dasktune.search.searcher import FINISHED, Searcher
 from dasktune.space.domain import Domain
-from dasktune.space.tag import experiment_tag
 from dasktune.space.tree import copy_tree
+from dasktune.space.variants import experiment_tag
 
 
 class SearchGenerator(SearchAlgorithm):

@@ -31,8 +31,7 @@ from dasktune.space.samplers import (
     random_generator,
 )
 from dasktune.space.secret import Secret, secret
-from dasktune.space.tag import experiment_tag
-from dasktune.space.variants import Variant, Variants, overlay, resolve
+from dasktune.space.variants import Variant, Variants, experiment_tag, overlay, resolve
 
 __all__ = [
     # The functions that users write search spaces with.

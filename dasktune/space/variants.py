@@ -5,6 +5,7 @@ Paths are visited in sorted order, so the order of keys in a dict does not chang
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,8 +33,13 @@ from dasktune.space.tree import (
     value_at,
     variables,
 )
+from dasktune.trial.metrics import flatten
 
 _MAX_PASSES: Final = 20
+
+#: Tags become parts of file names, which are limited to 255 bytes on most systems.
+_MAX_TAG_LENGTH: Final = 100
+_NOT_PORTABLE: Final = re.compile(r"[^a-zA-Z0-9_.+-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,3 +372,46 @@ def _draw(domain: Domain, path: Path, config: PartialConfig, rng: Generator) -> 
         name, problem = path_name(path), f"{type(error).__name__}: {error}"
         raise ConfigError(f"sample_from at {name!r} must not raise, got {problem}") from error
     return _open(value, path, drawn=True)
+
+
+def experiment_tag(number: int, resolved: Mapping[str, Any]) -> str:
+    """Return the tag of a variant: its number and the values that distinguish it.
+
+    The tag has at most 100 characters, all allowed in file names; further values are left out.
+
+    Parameters
+    ----------
+    number : int
+        Number of variants before this one.
+    resolved : mapping of str to object
+        Values by path, with ``/`` between the names; only the last name is shown.
+
+    Examples
+    --------
+    >>> experiment_tag(3, {"optimizer/lr": 0.000123456, "layers/0": 64, "act": "re lu"})
+    '3_act=re_lu,layers_0=64,lr=0.0001235'
+    """
+    tag, separator = str(number), "_"
+    for path, value in sorted(flatten(resolved).items()):
+        pair = f"{separator}{_short_name(path)}={_short_value(value)}"
+        if len(tag) + len(pair) > _MAX_TAG_LENGTH:
+            break
+        tag, separator = tag + pair, ","
+    return tag
+
+
+def _short_name(path: str) -> str:
+    """Return the last name of `path`, with the indices after it."""
+    parts = path.split("/")
+    first = len(parts) - 1
+    while first > 0 and parts[first].isdigit():
+        first -= 1
+    return _portable("_".join(parts[first:]))
+
+
+def _short_value(value: Any) -> str:
+    return _portable(f"{value:.4g}" if isinstance(value, float) else str(value))
+
+
+def _portable(text: str) -> str:
+    return _NOT_PORTABLE.sub("_", text).strip("_")

@@ -14,8 +14,7 @@ from dasktune.in_process.manual_clock import ManualClock
 from dasktune.in_process.places import Cluster
 from dasktune.in_process.simulated_executor import SimulatedTrialExecutor
 from dasktune.in_process.trial_kind import GeneratorTrials, SimulatedTrainable
-from dasktune.results.earlier_experiments import read_earlier_experiments
-from dasktune.results.past_lookup import with_past
+from dasktune.results.past_lookup import read_earlier_experiments, with_past
 from dasktune.runner import StorePort, TrialRunner
 from dasktune.runner.build import build_callbacks, build_experiment
 from dasktune.runner.naming import Naming

@@ -31,8 +31,8 @@ from dasktune.config.resume_config import ResumeConfig, ResumeType
 from dasktune.errors import StorageError, check
 from dasktune.experiment import ExperimentMachine
 from dasktune.registry import get_trainable
-from dasktune.results.earlier_experiments import read_earlier_experiments
 from dasktune.results.journal_trials import JournalHistories
+from dasktune.results.past_lookup import read_earlier_experiments
 from dasktune.runner import TrialRunner
 from dasktune.runner.build import build_callbacks, build_experiment
 from dasktune.runner.replay import replay

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from dasktune.errors import ConfigError, TrialError, TuneError, check, without_passwords
-from dasktune.results.ranking import Scope, best_row
+from dasktune.results.ranking import Scope, best_row, grid_text, ranked_results, result_table
 from dasktune.results.result import (
     Result,
     checked_mode,
     is_auto_filled,
     require_pandas,
 )
-from dasktune.results.tables import grid_text, ranked_results, result_table
 from dasktune.schedulers.pareto import ParetoFronts, hypervolume
 from dasktune.text.text_table import html_summary
 from dasktune.trial.checkpoint_record import CheckpointRecord

@@ -12,9 +12,8 @@ from dasktune.errors import ConfigError, check
 from dasktune.forecast.contenders import Schedulers
 from dasktune.forecast.recorded_trial import RecordedTrial
 from dasktune.forecast.what_if import WhatIf
-from dasktune.results.recorded_trials import check_searcher, recorded_trials
 from dasktune.results.result import Result
-from dasktune.results.trial_forecast import Progress, forecast, goal_of
+from dasktune.results.trial_forecast import Progress, check_searcher, forecast, goal_of, recorded_trials
 from dasktune.space.checks import as_float, as_int
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage

@@ -23,8 +23,7 @@ from dasktune.experiment import ExperimentMachine
 from dasktune.full_collections import quick_full_collections
 from dasktune.progress import open_progress
 from dasktune.registry import get_trainable
-from dasktune.results.earlier_experiments import read_earlier_experiments
-from dasktune.results.past_lookup import with_past
+from dasktune.results.past_lookup import read_earlier_experiments, with_past
 from dasktune.runner import BackgroundThread, Environment, SystemClock, TrialRunner
 from dasktune.runner.build import (
     build_callbacks,

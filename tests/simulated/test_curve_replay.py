@@ -10,7 +10,7 @@ from numpy.random import SeedSequence, default_rng
 
 from dasktune.config import TuneConfig
 from dasktune.forecast.curve_replay import CurveReplay
-from dasktune.forecast.full_curve import FullCurve
+from dasktune.forecast.recorded_trial import FullCurve
 from dasktune.schedulers import (
     ASHAScheduler,
     FIFOScheduler,

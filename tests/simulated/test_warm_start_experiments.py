@@ -12,7 +12,7 @@ import pytest
 
 import dasktune as tune
 from dasktune.errors import ConfigError, StorageError
-from dasktune.results.earlier_experiments import read_earlier_experiments
+from dasktune.results.past_lookup import read_earlier_experiments
 from dasktune.runner.build import build_experiment
 from dasktune.schedulers import ASHAScheduler
 from dasktune.search import SearchGenerator, WarmStart

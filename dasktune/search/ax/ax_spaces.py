@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from dasktune.errors import ConfigError, check
 from dasktune.search.spaces.flat_space import FlatParameter, FlatSpace
-from dasktune.search.spaces.parameter_tree import nest
+from dasktune.search.spaces.parameters import nest
 from dasktune.space import Domain
 from dasktune.trial.metrics import flatten
 

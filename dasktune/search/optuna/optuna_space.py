@@ -9,15 +9,17 @@ from typing import Any, Final
 from numpy.random import SeedSequence
 
 from dasktune.errors import ConfigError, check
-from dasktune.search.spaces.parameter_tree import (
+from dasktune.search.spaces.parameters import (
+    Options,
+    Parameter,
     compile_tree,
     draw_tree,
     leaves,
     nest,
+    parameter_for,
     parameter_values,
     varies,
 )
-from dasktune.search.spaces.parameters import Options, Parameter, parameter_for
 from dasktune.space.domain import Function
 from dasktune.space.variants import resolve
 from dasktune.trial.metrics import flatten

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from dasktune.errors import ConfigError, check
-from dasktune.search.spaces.parameter_tree import (
+from dasktune.search.spaces.parameters import (
+    Options,
+    Range,
     compile_tree,
     draw_tree,
     join_path,
     parameter_values,
 )
-from dasktune.search.spaces.parameters import Options, Range
 from dasktune.space.domain import Domain
 
 

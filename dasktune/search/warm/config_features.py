@@ -10,8 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dasktune.search.spaces.parameter_tree import compile_tree
-from dasktune.search.spaces.parameters import Options, Range
+from dasktune.search.spaces.parameters import Options, Range, compile_tree
 from dasktune.search.warm.past_experiments import plain
 from dasktune.space import Domain, Function
 from dasktune.trial.metrics import number

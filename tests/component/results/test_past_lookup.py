@@ -22,9 +22,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 import dasktune as tune
 from dasktune.errors import ConfigError, StorageError
 from dasktune.results import journal_trials
-from dasktune.results.earlier_experiments import read_experiment_in
 from dasktune.results.journal_trials import load_last_results, load_trials
-from dasktune.results.past_lookup import with_past
+from dasktune.results.past_lookup import read_experiment_in, with_past
 from dasktune.schedulers import ASHAScheduler, PopulationBasedTraining
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.experiment.tuner_json import TunerFile

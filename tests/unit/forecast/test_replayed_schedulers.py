@@ -6,7 +6,7 @@ import pytest
 
 from dasktune.errors import ConfigError
 from dasktune.forecast.curve_replay import CurveReplay
-from dasktune.forecast.full_curve import FullCurve
+from dasktune.forecast.recorded_trial import FullCurve
 from dasktune.schedulers import (
     Continue,
     ExploitOther,

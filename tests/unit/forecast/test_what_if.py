@@ -10,8 +10,7 @@ from numpy.random import default_rng
 
 from dasktune.errors import ConfigError
 from dasktune.forecast.contenders import arguments_note, contenders
-from dasktune.forecast.full_curve import FullCurve
-from dasktune.forecast.recorded_trial import CurveSelection
+from dasktune.forecast.recorded_trial import CurveSelection, FullCurve
 from dasktune.forecast.what_if import Interval, WhatIf, WhatIfRow, notes_of, replay_all
 from dasktune.schedulers import ASHAScheduler, FIFOScheduler, create_scheduler
 

@@ -14,7 +14,7 @@ from dasktune.callback import TrialStorage, TrialViews
 from dasktune.errors import StorageError
 from dasktune.logger import CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
 from dasktune.logger.file_logger import FileLoggerCallback
-from dasktune.logger.file_writer import FileWriter, ResultsUnreadable
+from dasktune.logger.trial_logger import FileWriter, ResultsUnreadable
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.fs.storage import Storage
 from dasktune.trial.resources import PlacementGroupFactory

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dasktune.progress import Progress, render
+from dasktune.progress.observer import usage_text
 from dasktune.progress.progress import split_usage
-from dasktune.progress.usage import usage_text
 from dasktune.trial.status import PublicStatus
 
 _S = PublicStatus

@@ -11,7 +11,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from dasktune.errors import ConfigError
 from dasktune.search.optuna.optuna_space import make_space
-from dasktune.search.spaces.parameter_tree import nest
+from dasktune.search.spaces.parameters import nest
 from dasktune.space import (
     Float,
     choice,

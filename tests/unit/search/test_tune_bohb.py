@@ -11,8 +11,7 @@ from numpy.random import SeedSequence, default_rng
 
 from dasktune.errors import ConfigError
 from dasktune.search.bohb import TuneBOHB
-from dasktune.search.bohb.kde import MixedKDE
-from dasktune.search.bohb.model import BOHBConfig, has_enough, propose
+from dasktune.search.bohb.model import BOHBConfig, MixedKDE, has_enough, propose
 from dasktune.search.bohb.observations import Observations
 from dasktune.space import choice, grid_search, loguniform, randint, randn, sample_from, uniform
 

@@ -7,7 +7,7 @@ import pytest
 
 import dasktune as tune
 from dasktune.errors import ConfigError, StorageError
-from dasktune.results.recorded_trials import stays_of
+from dasktune.results.trial_forecast import stays_of
 from dasktune.schedulers import ASHAScheduler, PromotingASHAScheduler
 from dasktune.space import uniform
 from dasktune.storage.experiment.experiment_store import ExperimentStore

@@ -19,7 +19,7 @@ from numpy.random import SeedSequence, default_rng
 from dasktune.errors import ConfigError
 from dasktune.search import STOPPED_EARLY, ConcurrencyLimiter, Repeater, WarmStart
 from dasktune.search.warm.copula_prior import CopulaPrior
-from dasktune.search.warm.prior_guard import fitted_process, prior_weight
+from dasktune.search.warm.warm_start import fitted_process, prior_weight
 from dasktune.space import choice, loguniform, randn, uniform
 
 SPACE = {"x": uniform(0, 1), "y": uniform(0, 1)}

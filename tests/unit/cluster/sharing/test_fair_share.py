@@ -15,11 +15,11 @@ from dasktune.cluster.sharing import trial_places
 from dasktune.cluster.sharing.amounts import gpu_amounts, total_amounts
 from dasktune.cluster.sharing.due_shares import CREDIT, Contender, ShareRequest, due_shares, next_lag
 from dasktune.cluster.sharing.fair_share import plan_shares
+from dasktune.placement.assign_request import assign_to_hosts
 from dasktune.placement.bin_packing import WorkerPool, assign_bundles
 from dasktune.placement.devices import pick_gpus
 from dasktune.placement.free_capacity import FreeCapacity
 from dasktune.placement.host_layout import host_of
-from dasktune.placement.host_packing import assign_to_hosts
 from dasktune.trial.resources import HostPlacement
 
 EPSILON = 1e-6

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dasktune.placement.assign_request import assign_to_hosts
 from dasktune.placement.bin_packing import WorkerPool
 from dasktune.placement.free_capacity import FreeCapacity
 from dasktune.placement.host_layout import host_of
-from dasktune.placement.host_packing import assign_to_hosts
 from dasktune.trial.resources import HostPlacement
 
 CPU = {"CPU": 1}

@@ -18,14 +18,13 @@ from numpy.random import Generator
 
 from dasktune.errors import check
 from dasktune.space.checks import as_int
-from dasktune.space.partial_config import PartialConfig, WholeConfig
 from dasktune.space.samplers import (
     RandomSource,
     Sampler,
     Uniform,
     random_generator,
 )
-from dasktune.space.tree import Variable
+from dasktune.space.tree import PartialConfig, Variable, WholeConfig
 from dasktune.trial.nesting import check_nesting
 
 

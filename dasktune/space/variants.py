@@ -19,11 +19,13 @@ from numpy.random import Generator
 
 from dasktune.errors import ConfigError, RecursiveDependencyError, check
 from dasktune.space.domain import Categorical, Domain, ordered_values
-from dasktune.space.partial_config import NotYetKnown, PartialConfig, PartialList
 from dasktune.space.primitives import uniform
 from dasktune.space.samplers import RandomSource, random_generator
 from dasktune.space.tree import (
+    NotYetKnown,
     OpenTuple,
+    PartialConfig,
+    PartialList,
     Path,
     Variable,
     assign,

@@ -12,7 +12,6 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from dasktune.errors import ConfigError, check
-from dasktune.search.gp.candidates import neighbours, random_points
 from dasktune.search.gp.kernel_features import KernelFeatures
 from dasktune.search.gp.resource_gp import (
     ResourceGP,
@@ -23,7 +22,7 @@ from dasktune.search.gp.resource_gp import (
 from dasktune.search.gp.rung_losses import LossTable, RungLosses
 from dasktune.search.model_searcher import ModelSearcher, finite
 from dasktune.search.searcher import STOPPED_EARLY, EvaluatedPoint
-from dasktune.search.spaces.unit_cube import Point
+from dasktune.search.spaces.unit_cube import Point, neighbours, random_points
 from dasktune.space.checks import as_float, as_int
 from dasktune.trial.metrics import Metric, Modes, lookup, number
 

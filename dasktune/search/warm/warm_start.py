@@ -12,12 +12,11 @@ from numpy.random import Generator, SeedSequence
 from numpy.typing import NDArray
 
 from dasktune.errors import check, without_passwords
-from dasktune.search.gp.candidates import random_points
 from dasktune.search.gp.kernel_features import KernelFeatures
 from dasktune.search.gp.resource_gp import ResourceGP, fit_hyperparameters, prior_mean
 from dasktune.search.model_searcher import ModelSearcher
 from dasktune.search.searcher import STOPPED_EARLY, EvaluatedPoint
-from dasktune.search.spaces.unit_cube import Point
+from dasktune.search.spaces.unit_cube import Point, random_points
 from dasktune.search.warm.config_features import ConfigFeatures
 from dasktune.search.warm.copula_prior import CopulaPrior, normal_scores, require_sklearn
 from dasktune.search.warm.own_trials import OwnTrials

@@ -24,7 +24,7 @@ from dasktune.space import (
     sample_from,
     uniform,
 )
-from dasktune.space.partial_config import PartialConfig
+from dasktune.space.tree import PartialConfig
 
 
 def configs(space: dict[str, Any], seed: int = 0) -> list[dict[str, Any]]:

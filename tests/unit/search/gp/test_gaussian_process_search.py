@@ -18,7 +18,6 @@ from scipy.stats import norm
 import dasktune.search.gp.gaussian_process_search as module
 from dasktune.errors import ConfigError
 from dasktune.search import FINISHED, STOPPED_EARLY, GaussianProcessSearch, create_searcher
-from dasktune.search.gp.candidates import neighbours, random_points
 from dasktune.search.gp.kernel_features import KernelFeatures
 from dasktune.search.gp.resource_gp import (
     ResourceGP,
@@ -29,7 +28,7 @@ from dasktune.search.gp.resource_gp import (
 )
 from dasktune.search.gp.rung_losses import RungLosses
 from dasktune.search.spaces.flat_space import FlatSpace
-from dasktune.search.spaces.unit_cube import UnitCube
+from dasktune.search.spaces.unit_cube import UnitCube, neighbours, random_points
 from dasktune.space import (
     choice,
     grid_search,

@@ -22,8 +22,8 @@ from distributed.scheduler import WorkerState
 import dasktune as tune
 from benchmarks._measure import Figures
 from benchmarks.simulator import CountingStore
-from dasktune.cluster.membership.heartbeats import HeartbeatAges
 from dasktune.cluster.membership.worker_list import KnownWorkers, read_cluster
+from dasktune.cluster.membership.worker_monitor import HeartbeatAges
 from dasktune.cluster.sharing.share_plugin import PLUGIN_NAME, SharePlugin
 from dasktune.placement import Ledger, WorkerCapacity
 from dasktune.schedulers import ASHAScheduler

@@ -18,10 +18,9 @@ from typing import Final
 from tornado.httputil import HTTPServerRequest
 
 from dasktune.control import address_file
-from dasktune.control.bounded_server import BoundedServer
 from dasktune.control.handlers import LARGEST_BODY, make_application
 from dasktune.control.http_guard import RequestGuard, new_token
-from dasktune.control.local_port import BoundPort
+from dasktune.control.local_server import BoundedServer, BoundPort
 from dasktune.control.secret_notice import secret_notice
 from dasktune.runner.commands import Commands
 from dasktune.storage.fs.storage import Storage

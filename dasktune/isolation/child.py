@@ -26,21 +26,22 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import multiprocessing
 import os
 import pickle
 import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
 from dasktune.isolation import process_messages
 from dasktune.isolation.environment import in_trial_directory
-from dasktune.isolation.process_state import ProcessState
 from dasktune.registry import offer_envs
 from dasktune.trainable.api.dask_client import offer_pickled_client
 from dasktune.trainable.async_exception import TrialInterrupted
@@ -57,6 +58,59 @@ from dasktune.trial.user_error import ErrorInfo
 
 #: Option of Linux' prctl(): sets the signal that the kernel sends when the parent dies.
 _PR_SET_PDEATHSIG: Final = 1
+
+#: Prefixes of variables that libraries set at their import: OpenMP (by scikit-learn), TensorFlow,
+#: JAX and PyTorch. A process with such changes may still run the next trial.
+_OF_LIBRARIES: Final = ("KMP_", "TF_", "TF2_", "TORCHINDUCTOR_", "TPU_", "XLA_")
+
+#: Threads that run no user code: those of fsspec, which dasktune itself uses for remote storage,
+#: and of tqdm, which redraws progress bars every ten seconds.
+_THREADS_OF_LIBRARIES: Final = frozenset({"fsspecIO", "tqdm_monitor"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessState:
+    """The state of the process at one moment, for comparison."""
+
+    directory: str
+    environment: Mapping[str, str]
+    threads: frozenset[threading.Thread]
+    processes: frozenset[BaseProcess]
+
+    @classmethod
+    def now(cls) -> ProcessState:
+        """Return the current state."""
+        return cls(
+            directory=_directory(),
+            environment=dict(os.environ),
+            threads=frozenset(threading.enumerate()),
+            processes=frozenset(multiprocessing.active_children()),
+        )
+
+    def changes(self) -> str:
+        """Return the changes since, such as ``"os.environ['HOME']"``; empty without changes."""
+        current = ProcessState.now()
+        changes = [
+            f"os.environ[{name!r}]"
+            for name in sorted({*self.environment, *current.environment})
+            if self.environment.get(name) != current.environment.get(name)
+            and not name.startswith(_OF_LIBRARIES)
+        ]
+        if self.directory != current.directory:
+            changes.append("the working directory")
+        left = {thread.name for thread in current.threads - self.threads} - _THREADS_OF_LIBRARIES
+        changes += [f"thread {name}" for name in sorted(left)]
+        children = {child.name for child in current.processes - self.processes}
+        changes += [f"process {name}" for name in sorted(children)]
+        return ", ".join(changes)
+
+
+def _directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        # The directory was deleted.
+        return ""
 
 
 def main(link: Connection) -> None:

@@ -23,7 +23,7 @@ from projection_kit import (
     suggested,
 )
 
-from dasktune.cli.columns import TrialTable
+from dasktune.cli.commands.trials import TrialTable
 from dasktune.dashboard.model.filter_columns import searchable_text
 from dasktune.dashboard.report import to_html
 from dasktune.dashboard.report.trial_table import trial_table

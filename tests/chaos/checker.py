@@ -21,7 +21,7 @@ from dasktune.runner.replay import event_of
 from dasktune.storage.checkpoints.checkpoint_store import MANIFEST_FILE, CheckpointStore
 from dasktune.storage.checkpoints.manifest import Manifest
 from dasktune.storage.experiment.tuner_json import TunerFile
-from dasktune.storage.fs.scratch_files import STALE, remove_stale_files
+from dasktune.storage.fs.probe import STALE, remove_stale_files
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import read_journal
 from dasktune.storage.journal.json_lines import decode, encode

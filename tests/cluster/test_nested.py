@@ -15,7 +15,7 @@ from cluster_kit import PATIENCE, Fleet, assert_clean, histories, run_config, st
 from distributed import Client, LocalCluster, Security, default_client, get_worker, wait
 
 import dasktune as tune
-from dasktune.cluster.connection.shared_client import ClusterAccess, SharedClient
+from dasktune.cluster.connection.open_client import ClusterAccess, SharedClient
 
 pytestmark = pytest.mark.cluster
 

@@ -12,7 +12,7 @@ from test_recall import facts
 from test_replay import SCHEDULERS, Recorder, fresh
 
 from dasktune.callback import TrialStorage
-from dasktune.cli.columns import TrialTable
+from dasktune.cli.commands.trials import TrialTable
 from dasktune.control.views import experiment_view, trials_view
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.experiment import ExperimentMachine

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
 from typing import Any, Final
 
 from dasktune.cli.arguments import add_experiment, add_format, add_storage_options, storage_of
-from dasktune.cli.command_log import CommandLog
 from dasktune.cli.experiment_overview import Overview, find_trial, read_experiment
 from dasktune.cli.output import terminal_width, write, write_json
-from dasktune.cli.trial_overview import trial_facts, trial_text
 from dasktune.config import RunConfig, TuneConfig
+from dasktune.dashboard.model.rank_places import RANK_COLUMNS
+from dasktune.dashboard.model.trial_projection import TrialProjection
 from dasktune.errors import StorageError, without_passwords
 from dasktune.storage.experiment.tuner_json import TunerFile
 from dasktune.text.formatting import (
@@ -23,11 +26,28 @@ from dasktune.text.formatting import (
     one_line,
 )
 from dasktune.text.text_table import fields_text, table_text
+from dasktune.trial.metrics import number
 
 #: Largest number of failures that are shown.
 _MOST_ERRORS: Final = 5
 
 _SHOWN_ELSEWHERE: Final = frozenset({"param_space", "tune_config.metric", "tune_config.mode"})
+
+#: Commands that are kept; older ones are in the journal only.
+_MOST_COMMANDS: Final = 20
+#: The commands by the event that the journal has of each.
+_COMMANDS: Final = {
+    "StopRequested": "stop the experiment",
+    "InterruptRequested": "end the run",
+    "TrialStopRequested": "stop",
+    "TrialPauseRequested": "pause",
+    "TrialUnpauseRequested": "unpause",
+    "TrialCheckpointRequested": "checkpoint",
+    "TrialAddRequested": "add",
+    "HoldRequested": "hold",
+    "ReleaseRequested": "release",
+    "ShareRequested": "set share",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -212,3 +232,113 @@ def _facts(overview: Overview) -> dict[str, Any]:
             if trial.status == "ERROR"
         },
     }
+
+
+class CommandLog:
+    """Collects the last commands of which the journal says who issued them.
+
+    Examples
+    --------
+    >>> log = CommandLog()
+    >>> log.apply({"event": "TrialStopRequested", "trial_id": "a", "time": 0.0, "by": "ann@node7"})
+    >>> log.rows[0]["command"], log.rows[0]["by"]
+    ('stop a', 'ann@node7')
+    """
+
+    def __init__(self) -> None:
+        self._rows: deque[dict[str, str]] = deque(maxlen=_MOST_COMMANDS)
+        #: Number of all such commands.
+        self.total = 0
+
+    @property
+    def rows(self) -> list[dict[str, str]]:
+        """The last commands with their time, oldest first."""
+        return list(self._rows)
+
+    def apply(self, record: Mapping[str, Any]) -> None:
+        """Apply the next record of the journal."""
+        name, by = _COMMANDS.get(str(record.get("event"))), record.get("by")
+        if name is None or not isinstance(by, str) or not by:
+            return
+        self.total += 1
+        # The values of a share and the ID of a trial; any program may have written the journal.
+        values = [
+            f"{key} {value:g}"
+            for key in ("weight", "priority", "yields_after")
+            if (value := number(record.get(key))) is not None
+        ]
+        words = [name, str(record.get("trial_id") or ""), " ".join(values)]
+        command = one_line(" ".join(word for word in words if word))
+        self._rows.append({"time": _time_of(record), "command": command, "by": one_line(by)})
+
+
+def _time_of(record: Mapping[str, Any]) -> str:
+    with suppress(KeyError, TypeError, ValueError, OverflowError, OSError):
+        return datetime.fromtimestamp(record["time"]).astimezone().isoformat(timespec="seconds")
+    return ""
+
+
+def trial_text(trial: TrialProjection, overview: Overview, width: int | None) -> str:
+    """Return a trial's state, configuration, last result and ranks as text.
+
+    Parameters
+    ----------
+    trial : TrialProjection
+        The trial.
+    overview : Overview
+        Its experiment.
+    width : int, optional
+        Columns of the terminal; None for no limit.
+    """
+    return "\n\n".join(_trial_parts(trial, overview, width))
+
+
+def trial_facts(trial: TrialProjection, overview: Overview) -> dict[str, Any]:
+    """Return the same as plain values.
+
+    Parameters
+    ----------
+    trial : TrialProjection
+        The trial.
+    overview : Overview
+        Its experiment.
+    """
+    ranks = [] if trial.ranks is None else list(trial.ranks.rows())
+    return {
+        **_trial_state(trial, overview),
+        "config": trial.config,
+        "metrics": trial.metrics,
+        "max_ranks": trial.max_ranks or None,
+        "ranks": [dict(zip(RANK_COLUMNS, row, strict=True)) for row in ranks],
+    }
+
+
+def _trial_parts(trial: TrialProjection, overview: Overview, width: int | None) -> Iterator[str]:
+    state = _trial_state(trial, overview)
+    yield fields_text({**state, "runtime_s": format_duration(trial.runtime(overview.projection.elapsed))})
+    yield _section("Configuration", trial.config)
+    if trial.metrics:
+        yield _section("Last result", trial.metrics)
+    if trial.ranks is not None:
+        rows = [[one_line(cell) for cell in row] for row in trial.ranks.rows()]
+        yield f"Ranks: {trial.ranks.number}\n{_indented(table_text(RANK_COLUMNS, rows, width))}"
+
+
+def _trial_state(trial: TrialProjection, overview: Overview) -> dict[str, Any]:
+    return {
+        "trial": trial.trial_id,
+        "status": trial.outcome,
+        "iteration": trial.iteration,
+        "worker": trial.worker or None,
+        "starts": trial.starts,
+        "failures": trial.failures or None,
+        "lost with a worker": trial.losses or None,
+        "checkpoint": trial.checkpoint or None,
+        "directory": f"{overview.storage}/trials/{trial.folder}" if trial.folder else None,
+        "reason": trial.error or trial.reason or None,
+    }
+
+
+def _section(title: str, values: Mapping[str, Any]) -> str:
+    shown = {one_line(name): format_value(value) for name, value in values.items()}
+    return f"{title}\n{_indented(fields_text(shown) or '(empty)')}"

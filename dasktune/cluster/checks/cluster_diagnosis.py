@@ -25,8 +25,8 @@ from dasktune.cluster.checks.diagnosis import (
     name_some,
 )
 from dasktune.cluster.checks.preflight import Checks, check_storage, check_worker, one_per_host
+from dasktune.cluster.connection.batched_calls import run_on_worker
 from dasktune.cluster.connection.connect import Connection, connect
-from dasktune.cluster.connection.run_on_worker import run_on_worker
 from dasktune.cluster.membership.ping import ping_workers
 from dasktune.cluster.membership.worker_list import list_workers
 from dasktune.errors import ClusterError, PreflightError, TuneError

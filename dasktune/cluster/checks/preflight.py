@@ -24,11 +24,10 @@ from typing import Any, Final
 
 from distributed.utils import wait_for
 
-from dasktune.cluster.connection.batched_calls import BatchedCalls
+from dasktune.cluster.connection.batched_calls import BatchedCalls, run_on_worker
 from dasktune.cluster.connection.by_value import pickled_once
 from dasktune.cluster.connection.daemon_thread import DaemonThreads, run_in_daemon_thread
 from dasktune.cluster.connection.futures import consume_exception
-from dasktune.cluster.connection.run_on_worker import run_on_worker
 from dasktune.cluster.membership.ping import ping_workers
 from dasktune.cluster.protocol.pickling import missing_module
 from dasktune.cluster.protocol.wire_messages import dumps
@@ -36,8 +35,7 @@ from dasktune.cluster.submitted.shared_storage import may_be_private
 from dasktune.cluster.worker.examination import Examination
 from dasktune.errors import ClusterError, PreflightError, TuneError
 from dasktune.placement import NOT_ALLOWED, Ledger, WorkerCapacity
-from dasktune.storage.fs.probe import probe
-from dasktune.storage.fs.scratch_files import scratch_name
+from dasktune.storage.fs.probe import probe, scratch_name
 from dasktune.storage.fs.storage import Storage
 from dasktune.text.formatting import first_few
 from dasktune.trial.resources import WELL_KNOWN, PlacementGroupFactory, least_request

@@ -12,8 +12,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from distributed.utils import wait_for
+
 from dasktune.cluster.connection.by_value import pickled_once
 from dasktune.cluster.connection.futures import consume_exception
+from dasktune.placement import WorkerCapacity
 
 #: Most seconds for which a call waits for the last call of the same function. The first is made at
 #: once, and those that come until it has been answered are combined.
@@ -233,3 +236,19 @@ def _dispatcher() -> Callable[..., Any]:
         return await result if isawaitable(result) else result
 
     return dispatch
+
+
+async def run_on_worker(
+    client: Any, worker: WorkerCapacity, timeout_s: float, function: Any, *args: Any
+) -> Any:
+    """Run a function on a worker. An exception of the function or the connection is returned.
+
+    The client may be a :class:`~dasktune.cluster.connection.batched_calls.BatchedCalls`.
+    """
+    calls = client if isinstance(client, BatchedCalls) else BatchedCalls(client)
+    try:
+        return await wait_for(calls.run_on_worker(worker.address, function, *args), timeout_s)
+    except asyncio.TimeoutError:
+        return TimeoutError(f"no answer within {timeout_s:g} s")
+    except Exception as exc:  # the scheduler or the connection may raise any exception
+        return exc

@@ -31,10 +31,8 @@ from distributed.core import rpc
 from distributed.utils import import_term
 
 from dasktune.cluster.connection.by_value import pickled_once
-from dasktune.cluster.connection.local_cluster import StartedLocalCluster
-from dasktune.cluster.connection.main_guard import check_main
-from dasktune.cluster.connection.open_client import open_client
-from dasktune.cluster.connection.worker_security import security_of_worker
+from dasktune.cluster.connection.local_cluster import StartedLocalCluster, check_main
+from dasktune.cluster.connection.open_client import open_client, security_of_worker
 from dasktune.errors import ClusterError, ConfigError, PreflightError, check
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from typing import Any
 import cloudpickle
 from distributed import Client
 
-from dasktune.cluster.connection.portable_plugin import PortablePlugin
+from dasktune.cluster.connection.by_value import PortablePlugin
 from dasktune.cluster.data.broadcast import BroadcastFailed, ObjectBroadcast
 from dasktune.cluster.data.memory_checkpoints import CheckpointGone, MemoryCheckpoints
 from dasktune.cluster.driver.actor_handle import ActorCallFailed, ActorHandle

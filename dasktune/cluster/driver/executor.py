@@ -38,8 +38,7 @@ from dasktune.cluster.membership.ping import Pinger
 from dasktune.cluster.membership.worker_monitor import WorkerMonitor
 from dasktune.cluster.protocol.payload import Payload
 from dasktune.cluster.resources.adaptive_demand import AdaptiveDemand, Growth
-from dasktune.cluster.resources.dropped_workers import DroppedWorkers
-from dasktune.cluster.resources.insufficient import InsufficientResources
+from dasktune.cluster.resources.insufficient import DroppedWorkers, InsufficientResources
 from dasktune.cluster.sharing.share_reporter import ShareReporter
 from dasktune.errors import ClusterError
 from dasktune.placement import ClusterShares, Ledger, WorkerCapacity

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any, Final
 
+from dasktune.cluster.connection.batched_calls import run_on_worker
 from dasktune.cluster.connection.connect import connect
-from dasktune.cluster.connection.run_on_worker import run_on_worker
 from dasktune.cluster.membership.worker_list import list_workers
 from dasktune.cluster.worker.worker_notices import give_notice
 from dasktune.errors import ClusterError, check

@@ -7,14 +7,13 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+from dasktune.cluster.connection.batched_calls import run_on_worker
 from dasktune.cluster.connection.daemon_thread import run_in_daemon_thread
-from dasktune.cluster.connection.run_on_worker import run_on_worker
 from dasktune.cluster.membership.worker_list import list_workers
 from dasktune.errors import ConfigError, check
 from dasktune.placement import WorkerCapacity
 from dasktune.storage.experiment.bundled_files import ExpectedDirectory
-from dasktune.storage.fs.probe import remove_if_empty
-from dasktune.storage.fs.scratch_files import scratch_name
+from dasktune.storage.fs.probe import remove_if_empty, scratch_name
 from dasktune.storage.fs.storage import Storage
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from dasktune.cluster.connection.shared_client import ClusterAccess, SharedClient
+from dasktune.cluster.connection.open_client import ClusterAccess, SharedClient
 from dasktune.errors import TuneError
 from dasktune.registry import offer_envs
 from dasktune.trainable.api.dask_client import set_client_factory

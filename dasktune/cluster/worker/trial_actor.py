@@ -30,8 +30,7 @@ from dasktune.cluster.worker.trainable_loader import TrainableLoader
 from dasktune.errors import StorageError
 from dasktune.isolation.environment import needs_process
 from dasktune.isolation.process import ChildProcess
-from dasktune.isolation.process_pool import WarmProcess
-from dasktune.isolation.process_run import ProcessRun
+from dasktune.isolation.process_run import ProcessRun, WarmProcess
 from dasktune.trainable.async_exception import TrialInterrupted
 from dasktune.trainable.checkpoints.relay import Transfer
 from dasktune.trainable.reporting.outbox import Urgency

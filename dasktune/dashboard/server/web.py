@@ -26,9 +26,8 @@ from bokeh.server.server import BaseServer
 from tornado.httputil import HTTPServerRequest
 from tornado.ioloop import IOLoop
 
-from dasktune.control.bounded_server import BoundedServer
 from dasktune.control.http_guard import LOCAL_NAMES
-from dasktune.control.local_port import BoundPort, url_host
+from dasktune.control.local_server import BoundedServer, BoundPort, url_host
 from dasktune.dashboard.report.style import BODY
 from dasktune.dashboard.server.controls import Commander
 from dasktune.dashboard.server.experiment_source import ExperimentSource

@@ -48,8 +48,8 @@ from dasktune.isolation.ranks.rank_messages import (
     UnusableCheckpoint,
     WordOfRank,
     WriteShard,
+    unpack_metrics,
 )
-from dasktune.isolation.ranks.rank_metrics import unpack_metrics
 from dasktune.isolation.ranks.rank_session import exception_of
 from dasktune.isolation.ranks.rendezvous_watch import is_in_rendezvous
 from dasktune.isolation.ranks.shard_transfers import ShardTransfers, WorkerGone

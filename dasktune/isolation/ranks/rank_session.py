@@ -26,8 +26,9 @@ from dasktune.isolation.ranks.rank_messages import (
     UnusableCheckpoint,
     WordOfRank,
     WriteShard,
+    pack_metrics,
+    unpack_metrics,
 )
-from dasktune.isolation.ranks.rank_metrics import pack_metrics, unpack_metrics
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.checkpoints.source_files import source_files

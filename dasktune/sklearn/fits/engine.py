@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -18,6 +19,7 @@ from dasktune.in_process.simulated_executor import SimulatedTrialExecutor
 from dasktune.runner import Clock, SystemClock, TrialExecutor, TrialRunner
 from dasktune.runner.build import build_experiment
 from dasktune.runner.secret_values import with_secrets
+from dasktune.search.search_algorithm import SearchAlgorithm, SearchSpec, Suggestion
 from dasktune.sklearn.fits.fit_and_score import (
     Data,
     Fit,
@@ -30,16 +32,156 @@ from dasktune.sklearn.fits.fit_and_score import (
     run_fit,
     to_metrics,
 )
-from dasktune.sklearn.fits.fit_queue import FitQueue
-from dasktune.sklearn.fits.null_store import NullStore
 from dasktune.space.secret import secrets_in
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable import with_parameters
+from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.tuner.raise_trial_error import reraise_trial_error
 
 #: The resources of a fit.
 _ONE_CPU: Final = PlacementGroupFactory([{"CPU": 1.0}])
+
+
+class NullStore:
+    """Counts the records of an experiment and discards them.
+
+    Examples
+    --------
+    >>> store = NullStore()
+    >>> store.append({"event": "TimePassed"}), store.append({"event": "TimePassed"})
+    (1, 2)
+    >>> store.commit()
+    2
+    """
+
+    def __init__(self) -> None:
+        self._position = 0
+
+    @property
+    def epoch(self) -> int:
+        """The number of the session: 1."""
+        return 1
+
+    def append(self, record: Mapping[str, Any]) -> int:
+        """Count a record."""
+        self._position += 1
+        return self._position
+
+    def commit(self, force: bool = False) -> int:
+        """Return the number of records; all of them count as durable."""
+        return self._position
+
+    def write_params(self, trial_dir: str, config: Mapping[str, Any], *, pickled: bool = False) -> None:
+        """Discard a configuration."""
+
+    def write_policy(self, trial_dir: str, rows: Sequence[Sequence[Any]], ancestry: Sequence[int]) -> None:
+        """Discard the exploits of a trial."""
+
+    def save_snapshot(self, capture: Callable[..., dict[str, Any]]) -> None:
+        """Do nothing: there is no snapshot."""
+
+    @property
+    def snapshot_seconds(self) -> float:
+        """Seconds that a snapshot takes: 0."""
+        return 0.0
+
+    def write_error(self, trial_dir: str, text: str) -> None:
+        """Discard the text of a failure."""
+
+    def remove_stale_checkpoints(self, trial_dir: str, incarnation: int, kept: Collection[str]) -> None:
+        """Do nothing: trials save no checkpoints."""
+
+    def delete_checkpoint(self, record: CheckpointRecord) -> None:
+        """Do nothing: trials save no checkpoints."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class FitQueue(SearchAlgorithm):
+    """Suggests fits in their order, and keeps their results.
+
+    A trial's configuration is only the number of its fit. The fit itself stays on the driver, and
+    is sent to the worker when its trial starts.
+
+    Examples
+    --------
+    >>> queue = FitQueue()
+    >>> queue.add([Fit(params={"C": 1.0}, candidate=0, n_candidates=1, split=0)])
+    >>> queue.next_trial("t0").config, queue.next_trial("t1").config
+    ({'fit': 0}, None)
+    >>> queue.on_trial_complete("t0", {"test_scores": 0.5})
+    >>> queue.unfinished, queue.results
+    (0, {0: {'test_scores': 0.5}})
+    """
+
+    #: Suggestions are cheap and depend on no result, so the runner may ask for many in advance.
+    lookahead = 64
+    answers_at_once = True
+
+    def __init__(self) -> None:
+        self._fits: list[Fit] = []
+        self._pending: deque[int] = deque()
+        self._numbers: dict[str, int] = {}
+        self._closed = False
+        self._ended = 0
+        #: {number of the fit: its result}
+        self.results: dict[int, Mapping[str, Any]] = {}
+        #: {number of the fit: id of its failed trial}
+        self.failed: dict[int, str] = {}
+
+    def setup(self, spec: SearchSpec) -> None:
+        """Do nothing: :meth:`add` gives the fits."""
+
+    @property
+    def total_samples(self) -> int | None:
+        """Total number of trials; None until the queue is closed."""
+        return len(self._fits) if self._closed else None
+
+    @property
+    def unfinished(self) -> int:
+        """The number of fits that have not ended."""
+        return len(self._fits) - self._ended
+
+    def __getitem__(self, number: int) -> Fit:
+        return self._fits[number]
+
+    def __len__(self) -> int:
+        return len(self._fits)
+
+    def add(self, fits: Iterable[Fit]) -> None:
+        """Add fits at the end."""
+        for fit in fits:
+            self._pending.append(len(self._fits))
+            self._fits.append(fit)
+
+    def set_failed(self, number: int, result: Mapping[str, Any]) -> None:
+        """Replace the failure of a fit by a result."""
+        del self.failed[number]
+        self.results[number] = result
+
+    def close(self) -> None:
+        """Declare that no further fits will be added."""
+        self._closed = True
+
+    def next_trial(self, trial_id: str) -> Suggestion:
+        """Return the number of the next fit."""
+        if not self._pending:
+            return Suggestion(config=None, finished=self._closed)
+        number = self._numbers[trial_id] = self._pending.popleft()
+        return Suggestion(config={"fit": number}, tag=f"fit={number}")
+
+    def on_trial_complete(
+        self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Keep the result of a fit, or the id of the trial if it failed."""
+        number = self._numbers.pop(trial_id)
+        self._ended += 1
+        if error or result is None:
+            self.failed[number] = trial_id
+        else:
+            self.results[number] = result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,32 +5,41 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Any
 
-from dasktune.config import RunConfig, TuneConfig
-from dasktune.errors import StorageError, TrialError
+from dasktune.config import CheckpointConfig, RunConfig, TuneConfig
+from dasktune.errors import StorageError, TrialError, check
 from dasktune.experiment import ExperimentMachine
 from dasktune.in_process.manual_clock import ManualClock
 from dasktune.in_process.simulated_executor import SimulatedTrialExecutor
+from dasktune.in_process.trial_kind import Steps, TrialKind
 from dasktune.runner import Environment, RunInline, SystemClock
-from dasktune.runner.secret_values import check_secrets
-from dasktune.sklearn.fits.class_trials import ClassTrials, StoredCheckpoints
+from dasktune.runner.secret_values import check_secrets, with_secrets
 from dasktune.sklearn.fits.engine import Backend
 from dasktune.sklearn.fits.fingerprint import check_arguments
+from dasktune.storage.checkpoints.checkpoint import Checkpoint
+from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
+from dasktune.storage.checkpoints.serialization import from_bytes, to_bytes
 from dasktune.storage.experiment.experiment_store import SPEC_FILE
 from dasktune.storage.experiment.tuner_json import SETUP_FILE
 from dasktune.storage.fs import temp_dirs
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import check_journal_exists
+from dasktune.trainable import Trainable
+from dasktune.trial.checkpoint_record import CheckpointRecord
+from dasktune.trial.names import checkpoint_place
 from dasktune.trial.trial import Trial
 from dasktune.tuner.experiment_directory import directory_of
 from dasktune.tuner.result_grid import ResultGrid
 from dasktune.tuner.tuner import Tuner
 
 logger = logging.getLogger("dasktune.sklearn")
+
+_NO_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,3 +252,107 @@ def _leaving_the_pool() -> Any:
     from dasktune.cluster.connection.task_context import seceded
 
     return seceded()
+
+
+class _InProcessCheckpoint:
+    """A pickled checkpoint that is not in the storage yet."""
+
+    def __init__(self, packed: bytes, iteration: int) -> None:
+        self.packed = packed
+        self.iteration = iteration
+
+
+class StoredCheckpoints(MutableMapping[str, Any]):
+    """The checkpoints of an experiment in its storage, by path."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._store = CheckpointStore(storage)
+
+    def __setitem__(self, path: str, saved: _InProcessCheckpoint) -> None:
+        place = checkpoint_place(path)
+        assert place is not None, path
+        record = CheckpointRecord(path=path, index=place[1], iteration=saved.iteration, metrics={})
+        self._store.write(from_bytes(saved.packed), record, incarnation=place[2])
+
+    def __getitem__(self, path: str) -> Checkpoint:
+        record = CheckpointRecord(path=path, index=0, iteration=0, metrics={})
+        return self._store.reference(record)
+
+    # The runner deletes checkpoints from the storage itself, and the executor lists none.
+
+    def __delitem__(self, path: str) -> None:
+        raise KeyError(path)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+class ClassTrials(TrialKind):
+    """Trials of a `Trainable` class, which save the same checkpoints as on a worker.
+
+    Parameters
+    ----------
+    trainable : type
+        A subclass of `Trainable`.
+    config : CheckpointConfig
+        When checkpoints are saved.
+    raised : callable
+        Called with each exception of a trial.
+    """
+
+    saves_on_demand = True
+    # The next step may kill this process, so the last result must be in the journal before it.
+    takes_turns = True
+
+    def __init__(self, trainable: Any, config: CheckpointConfig, raised: Callable[[Exception], None]) -> None:
+        check(isinstance(trainable, type), "trainable", "a class", trainable)
+        self._trainable: type[Trainable] = trainable
+        self._frequency = config.checkpoint_frequency
+        self._raised = raised
+        can_save = self._trainable.save_checkpoint is not Trainable.save_checkpoint
+        wanted = config.checkpoint_at_end
+        self.saves_at_end = can_save if wanted is None else wanted
+
+    def begin(self, config: dict[str, Any], checkpoint: Any, is_milestone: Any) -> Steps:
+        """Create the trainable, restore it from a checkpoint if there is one, and run its steps."""
+        try:
+            with ExitStack() as exits:
+                model = self._trainable(with_secrets(config))
+                exits.callback(model.stop)
+                model.tell_milestones(is_milestone)
+                if checkpoint is not None:
+                    saved = isinstance(checkpoint, _InProcessCheckpoint)
+                    model.restore(from_bytes(checkpoint.packed) if saved else checkpoint)
+                yield from self._train(model)
+        except Exception as error:
+            self._raised(error)
+            raise
+
+    def _train(self, model: Trainable) -> Steps:
+        state = model if model.can_save else None
+        while True:
+            started = perf_counter()
+            result = model.train()
+            due = result.get("should_checkpoint") or (
+                self._frequency and model.iteration % self._frequency == 0
+            )
+            ends = result["done"] and self.saves_at_end
+            yield {**result, "should_checkpoint": bool(due or ends)}, _since(started), state
+
+    def kept(self, state: Trainable) -> _InProcessCheckpoint:
+        """Return a checkpoint of the current state of a trainable."""
+        checkpoint = Checkpoint.temporary()
+        try:
+            packed = to_bytes(state.save(checkpoint.path), _NO_LIMIT)
+        except Exception as error:
+            self._raised(error)
+            raise
+        assert packed is not None, "there is no limit"
+        return _InProcessCheckpoint(packed, state.iteration)
+
+
+def _since(started: float) -> float:
+    return max(0.0, perf_counter() - started)

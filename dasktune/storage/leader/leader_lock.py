@@ -76,12 +76,13 @@ from dasktune.storage.leader.leader_lease import (
     LONGEST_TTL,
     LeaderLease,
     epoch_of,
+    has_died,
     lease_name,
     lock_name,
     machine_id,
     newest_epoch,
+    process_identity,
 )
-from dasktune.storage.leader.process_identity import has_died, process_identity
 
 logger = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ def offer_pickled_client(blob: bytes) -> None:
     Parameters
     ----------
     blob : bytes
-        A pickled :class:`dasktune.cluster.connection.shared_client.SharedClient`. It may contain
+        A pickled :class:`dasktune.cluster.connection.open_client.SharedClient`. It may contain
         the TLS keys of the cluster, so never pass it where others can see it, such as in an
         environment variable.
     """

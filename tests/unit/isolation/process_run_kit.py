@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dasktune.isolation.process_pool import WarmProcess
-from dasktune.isolation.process_run import ProcessRun
+from dasktune.isolation.process_run import ProcessRun, WarmProcess
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.data.child_payload import ChildPayload
 from dasktune.trainable.data.shared_objects import dumps_without

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dasktune.isolation.process_state import ProcessState
+from dasktune.isolation.child import ProcessState
 
 
 def test_nothing_done_leaves_no_traces() -> None:

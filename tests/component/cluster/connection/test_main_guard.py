@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dasktune.cluster.connection.main_guard import unguarded_statement
+from dasktune.cluster.connection.local_cluster import unguarded_statement
 
 HEAD = """
 import dasktune as tune

@@ -14,7 +14,7 @@ from sklearn.datasets import load_iris
 
 from dasktune.errors import ConfigError
 from dasktune.sklearn import TuneSearchCV
-from dasktune.sklearn.fits import class_trials
+from dasktune.sklearn.fits import search_experiment
 
 X, y = load_iris(return_X_y=True)
 
@@ -38,7 +38,7 @@ class Slow(ClassifierMixin, BaseEstimator):
 
 @pytest.fixture(autouse=True)
 def _clock(monkeypatch):
-    monkeypatch.setattr(class_trials, "perf_counter", lambda: Slow.now)
+    monkeypatch.setattr(search_experiment, "perf_counter", lambda: Slow.now)
 
 
 def search(seconds, **options):

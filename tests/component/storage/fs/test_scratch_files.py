@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dasktune.storage.fs.scratch_files import STALE, remove_stale_files, scratch_name
+from dasktune.storage.fs.probe import STALE, remove_stale_files, scratch_name
 from dasktune.storage.fs.storage import Storage
 
 KINDS = ["preflight", "probe", "submitted"]

@@ -23,9 +23,8 @@ from hypothesis import strategies as st
 
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.leader.leader_lease import LeaderLease, machine_id
+from dasktune.storage.leader.leader_lease import LeaderLease, machine_id, process_identity
 from dasktune.storage.leader.leader_lock import LeaderLock, LeaderStatus, leader_status
-from dasktune.storage.leader.process_identity import process_identity
 
 DRIVER = """
 import sys

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dasktune.cluster.connection.batched_calls import BatchedCalls
-from dasktune.cluster.connection.run_on_worker import run_on_worker
+from dasktune.cluster.connection.batched_calls import BatchedCalls, run_on_worker
 from dasktune.placement import WorkerCapacity
 
 

@@ -8,7 +8,7 @@ import sys
 from distributed import WorkerPlugin
 from distributed.protocol.pickle import dumps, loads
 
-from dasktune.cluster.connection.portable_plugin import PortablePlugin
+from dasktune.cluster.connection.by_value import PortablePlugin
 from dasktune.cluster.worker.experiment_plugin import ExperimentPlugin
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from distributed import Security
 
-from dasktune.cluster.connection.worker_security import security_of_worker
+from dasktune.cluster.connection.open_client import security_of_worker
 
 
 def worker(**files: str) -> Any:

@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from dasktune.cluster.membership.heartbeats import HeartbeatAges
+from dasktune.cluster.membership.worker_monitor import HeartbeatAges
 
 ADDRESS = "tcp://a:1"
 

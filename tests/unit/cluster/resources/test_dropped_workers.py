@@ -10,8 +10,7 @@ from distributed import Status
 from distributed.deploy import SpecCluster
 
 from dasktune.cluster.resources.adaptive_demand import Growth
-from dasktune.cluster.resources.dropped_workers import DroppedWorkers
-from dasktune.cluster.resources.insufficient import InsufficientResources
+from dasktune.cluster.resources.insufficient import DroppedWorkers, InsufficientResources
 from dasktune.placement import Ledger
 from dasktune.trial.resources import PlacementGroupFactory
 

@@ -19,7 +19,7 @@ from dasktune.cluster.resources.declare import (
     parse_listing,
     visible_devices,
 )
-from dasktune.cluster.resources.gpu_allocations import allocate_gpus, free_gpus
+from dasktune.cluster.resources.resource_lease import allocate_gpus, free_gpus
 from dasktune.placement import Claim, WorkerCapacity
 from dasktune.storage.fs.retry import RetrySchedule
 

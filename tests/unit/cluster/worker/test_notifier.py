@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dasktune.cluster.worker.notifier import Notifier
+from dasktune.cluster.worker.endpoint import Notifier
 from dasktune.trainable.reporting.outbox import Urgency
 
 WHENEVER, NOW, AGAIN = Urgency

@@ -47,8 +47,9 @@ from dasktune.isolation.ranks.rank_messages import (
     ToAgent,
     WordOfRank,
     WriteShard,
+    pack_metrics,
+    unpack_metrics,
 )
-from dasktune.isolation.ranks.rank_metrics import pack_metrics, unpack_metrics
 from dasktune.isolation.ranks.shard_transfers import WorkerGone
 from dasktune.storage.checkpoints.manifest import FileEntry
 from dasktune.storage.fs.storage import Storage

@@ -16,8 +16,9 @@ from dasktune.isolation.ranks.rank_messages import (
     Release,
     ToRank,
     WordOfRank,
+    pack_metrics,
+    unpack_metrics,
 )
-from dasktune.isolation.ranks.rank_metrics import pack_metrics, unpack_metrics
 from dasktune.isolation.ranks.rank_session import RankSession
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.async_exception import TrialInterrupted

@@ -21,9 +21,8 @@ from sklearn.svm import SVC
 
 from dasktune.sklearn import GridSearchCV, RandomizedSearchCV
 from dasktune.sklearn.fits.backend import choose_backend, compute_collections, picklable_client
-from dasktune.sklearn.fits.engine import Backend, Engine
+from dasktune.sklearn.fits.engine import Backend, Engine, FitQueue
 from dasktune.sklearn.fits.fit_and_score import Data, Fit, Job, failed_outcome
-from dasktune.sklearn.fits.fit_queue import FitQueue
 
 X, y = load_iris(return_X_y=True)
 

@@ -1,4 +1,4 @@
-"""Binds the port of a server such that no other user of the machine gets its requests.
+"""The port and the connections of a server, out of reach of other users of the machine.
 
 A name such as ``localhost`` has an IPv4 and an IPv6 address, and a browser may try either first. If
 the server listened on one of them only, another user could listen at the same port of the other,
@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import errno
 import socket
-from typing import Final
+from typing import Any, Final
 
+from tornado.httpserver import HTTPServer
+from tornado.httputil import HTTPServerRequest
+from tornado.iostream import IOStream
 from tornado.netutil import bind_sockets
 
 #: The literal address of a name, and the address of the other family that is reserved with it.
@@ -112,3 +115,56 @@ def _reserve(address: str | None, port: int) -> socket.socket | None:
             return None
         raise
     return reserved
+
+
+class BoundedServer(HTTPServer):
+    """An HTTP server that closes connections while it has too many.
+
+    The oldest connection without an accepted request is closed first. So connections that another
+    user opens and leaves idle do not keep the owner of a token out. Its arguments are those of
+    :meth:`initialize`.
+    """
+
+    def initialize(  # type: ignore[override]  # the other arguments stay tornado's
+        self, *args: Any, max_connections: int, **kwargs: Any
+    ) -> None:
+        """Initialize the server; tornado calls this with the constructor's arguments.
+
+        Parameters
+        ----------
+        *args
+            As for `tornado.httpserver.HTTPServer`.
+        max_connections : int
+            Maximum number of open connections.
+        **kwargs
+            As for `tornado.httpserver.HTTPServer`.
+        """
+        super().initialize(*args, **kwargs)
+        self._max_connections = max_connections
+        #: The open connections, oldest first, and whether a request of each was accepted.
+        self._streams: dict[IOStream, bool] = {}
+
+    def handle_stream(self, stream: IOStream, address: Any) -> None:
+        """Serve a new connection, or close it if all others have accepted requests."""
+        self._streams = {one: kept for one, kept in self._streams.items() if not one.closed()}
+        if len(self._streams) >= self._max_connections:
+            idle = next((one for one, is_accepted in self._streams.items() if not is_accepted), None)
+            if idle is None:
+                stream.close()
+                return
+            del self._streams[idle]
+            idle.close()
+        self._streams[stream] = False
+        super().handle_stream(stream, address)
+
+    def accept(self, request: HTTPServerRequest) -> None:
+        """Keep the connection of a request, which has proved that it may use this server.
+
+        Parameters
+        ----------
+        request : HTTPServerRequest
+            The request, before it is answered.
+        """
+        stream = getattr(request.connection, "stream", None)
+        if stream in self._streams:
+            self._streams[stream] = True

@@ -118,11 +118,14 @@ class ExperimentProjection:
 
     Examples
     --------
+    >>> one_cpu = {"bundles": [{"CPU": 1}], "strategy": "PACK"}
+    >>> start = {"do": "StartTrial", "trial_id": "a", "incarnation": 1, "resources": one_cpu}
     >>> projection = ExperimentProjection(metric="loss", mode="min")
     >>> projection.extend([
-    ...     {"event": "Suggested", "trial_id": "a", "config": {"lr": 0.1}, "time": 1.0},
-    ...     {"event": "ResultReported", "trial_id": "a", "time": 3.0, "status": "RUNNING",
-    ...      "metrics": {"loss": 0.5, "training_iteration": 1}},
+    ...     {"event": "Suggested", "trial_id": "a", "config": {"lr": 0.1}, "time": 1.0,
+    ...      "actions": [start]},
+    ...     {"event": "ResultReported", "trial_id": "a", "incarnation": 1, "time": 3.0,
+    ...      "status": "RUNNING", "metrics": {"loss": 0.5, "training_iteration": 1}},
     ... ])
     >>> projection.best.trial_id, projection.best_value, projection.elapsed
     ('a', 0.5, 2.0)

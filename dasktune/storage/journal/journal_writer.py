@@ -116,6 +116,8 @@ class JournalWriter:
 
     Examples
     --------
+    >>> from dasktune.storage.journal.journal_reader import read_journal
+    >>> from dasktune.storage.journal.segments import next_epoch
     >>> storage = Storage("memory://doctest-journal")
     >>> writer = JournalWriter(storage, next_epoch(storage))
     >>> writer.append({"event": "TrialAdded", "trial_id": "a"})

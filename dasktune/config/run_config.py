@@ -71,7 +71,7 @@ class RunConfig:
         Compress the files of the journal when they are complete: on a disk those of 64 MiB and of
         earlier drivers, in an object store each object. They take about a third of the room, and
         have the same results and decisions. dasktune reads both forms, and ``zcat -f`` prints both;
-        dasktune 0.2.0 and most other programs read only the plain one.
+        most other programs read only the plain one.
     callbacks : list of Callback, optional
         Objects that are called at each event of the experiment, in this order.
     verbose : int, default=1

@@ -209,14 +209,7 @@ class CheckpointReferences:
                 self._lose_from_memory(trial, record.path)
 
     def _lose_from_memory(self, owner: Trial, path: str) -> None:
-        if all(record.path != path for record in owner.memory_checkpoints):
-            return
-        stored = [record for record in owner.checkpoints if record.path == path]
-        if stored:
-            # Older versions did not redirect the references when they stored the checkpoint.
-            self._redirect(stored[0])
-            owner.lent = tuple(record for record in owner.lent if record.path != path)
-        else:
+        if any(record.path == path for record in owner.memory_checkpoints):
             self._lose(owner, path)
 
     def _redirect(self, record: CheckpointRecord) -> None:

@@ -613,19 +613,9 @@ class ExperimentMachine:
             If a policy is set up so differently that it cannot continue from its state.
         """
         self.state.load_state_dict(state, histories, self._blocks)
-        self._compute_best_scores()
         self.exploits.rows = list(state["exploits"])
         self._checkpoints.recount()
         self._policies.load_state_dict(state["policies"], self.trials)
-
-    def _compute_best_scores(self) -> None:
-        """Compute the best scores that a snapshot of an older version lacks; it has all results."""
-        if self._goal is None:
-            return
-        for trial in self.trials.values():
-            if trial.best_score is None and trial.history.is_at_hand:
-                for row in trial.history:
-                    self._keep_best(trial, score(row, *self._goal))
 
     # The time, and the end of the experiment
 

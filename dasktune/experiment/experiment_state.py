@@ -114,10 +114,9 @@ class ExperimentState:
         self.search_finished = state["search_finished"]
         self.search_waits = state["search_waits"]
         self.on_hold = state["on_hold"]
-        # Snapshots of earlier versions have no share, and those of 0.2.0 have no session.
-        self.weight, self.priority = state.get("weight"), state.get("priority")
-        self.yields_after = state.get("yields_after")
-        self.session = state.get("session", 0)
+        self.weight, self.priority = state["weight"], state["priority"]
+        self.yields_after = state["yields_after"]
+        self.session = state["session"]
         self.trial_index.load_state_dict(state, histories, blocks)
         self.stop_reason = state["stop_reason"]
         self.first_failed = self.trial_index.trials.get(state["first_error"])

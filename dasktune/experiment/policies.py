@@ -378,17 +378,14 @@ class Policies:
             If a policy cannot continue from the state of the policy that was saved.
         """
         own = self._identities
-        # Snapshots of older versions lack the goals.
-        saved = state.get("identities", {})
+        saved = state["identities"]
         load_search(
-            self._pending_suggestion.load_state_dict, own["search"], state["inquiry"], saved.get("search")
+            self._pending_suggestion.load_state_dict, own["search"], state["inquiry"], saved["search"]
         )
         unfinished = (key for key, trial in trials.items() if not trial.status.is_final)
-        load_scheduler(
-            self._scheduler, own["scheduler"], state["scheduler"], saved.get("scheduler"), unfinished
-        )
+        load_scheduler(self._scheduler, own["scheduler"], state["scheduler"], saved["scheduler"], unfinished)
         for name, stopper in (("criteria", self.criteria), ("stopper", self.stopper)):
-            load_stopper(stopper, own[name], state[name], saved.get(name), trials.values())
+            load_stopper(stopper, own[name], state[name], saved[name], trials.values())
         self._workers.update(state["workers"])
 
     def milestones(self, trial: Trial) -> tuple[Milestone, ...]:

@@ -76,7 +76,7 @@ def load_scheduler(
     scheduler: TrialScheduler,
     names: Identity,
     state: Mapping[str, Any],
-    saved: Identity | None,
+    saved: Identity,
     unfinished: Iterable[str],
 ) -> None:
     """Restore the state of a scheduler.
@@ -92,8 +92,8 @@ def load_scheduler(
         Its identity, of :func:`identity_of`.
     state : mapping
         The saved state.
-    saved : list or None
-        The identity that the state belongs to; None if an older version saved it.
+    saved : list
+        The identity that the state belongs to.
     unfinished : iterable of str
         The trials that have not ended.
 
@@ -102,7 +102,7 @@ def load_scheduler(
     ConfigError
         If the scheduler cannot use the state.
     """
-    if saved is not None and saved != names:
+    if saved != names:
         if not scheduler.state_dict():
             return
         _check_goals(saved, names)
@@ -122,7 +122,7 @@ def load_search(
     load: Callable[[Mapping[str, Any]], None],
     names: Identity,
     state: Mapping[str, Any],
-    saved: Identity | None,
+    saved: Identity,
 ) -> None:
     """Restore the state of a search algorithm.
 
@@ -134,7 +134,7 @@ def load_search(
         The identity of the search algorithm.
     state : mapping
         The saved state.
-    saved : list or None
+    saved : list
         As for :func:`load_scheduler`.
 
     Raises
@@ -142,7 +142,7 @@ def load_search(
     ConfigError
         If the search algorithm cannot use the state.
     """
-    if saved is not None and saved != names:
+    if saved != names:
         _check_goals(saved, names)
         raise ConfigError(
             f"search_alg must be {_shown(saved)} as before, got {_shown(names)}: another searcher "
@@ -156,7 +156,7 @@ def load_stopper(
     stopper: Stopper,
     names: Identity,
     state: Mapping[str, Any],
-    saved: Identity | None,
+    saved: Identity,
     trials: Iterable[Trial],
 ) -> None:
     """Restore the state of a stopper, or show it all recorded results.
@@ -171,7 +171,7 @@ def load_stopper(
         The identity of the stopper.
     state : mapping
         The saved state.
-    saved : list or None
+    saved : list
         As for :func:`load_scheduler`.
     trials : iterable of Trial
         The trials with their results. They may have ended.
@@ -181,7 +181,7 @@ def load_stopper(
     ConfigError
         If the stopper cannot use the state, or raises when it is shown the results.
     """
-    if saved is None or saved == names:
+    if saved == names:
         _load("stop", stopper.load_state_dict, names, state)
         return
     states = _members(saved, state)

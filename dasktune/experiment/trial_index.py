@@ -177,7 +177,7 @@ class TrialIndex:
     def cut_short(self) -> Trial | None:
         """Return a trial that would have to read stored results if it became a clone; None if none.
 
-        The snapshot has only so many results of each trial, and those of older versions have one.
+        The snapshot has only so many results of each trial.
         """
         point = self._first_clone_point()
         if point is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from dasktune.errors import StorageError
 from dasktune.trial.checkpoint_record import CheckpointRecord
@@ -46,9 +46,6 @@ _PLAIN = (
     "stopped_early",
     "best_score",
 )
-
-#: Attributes that snapshots of older versions do not have.
-_ADDED_LATER: Final = {"name": "", "dirname": "", "best_score": None}
 
 
 def trial_state(trial: Trial, *, rows: bool = True, since: int | None = None) -> dict[str, Any]:
@@ -109,7 +106,6 @@ def trial_from_state(
         its results is none. Later, when its results are read, if they are others than the state
         says.
     """
-    state = {**_ADDED_LATER, **state}
     for name in (state["trial_id"], state["dirname"] or "-"):
         if not is_one_name(name):
             raise StorageError(f"trial_id must be one name, got {name!r:.80}")
@@ -151,7 +147,6 @@ def _history(state: Mapping[str, Any], histories: StoredHistories | None, blocks
     number, last = state["num_results"], state["last_result"]
     if type(number) is not int or number < 1:
         raise StorageError(f"num_results must be a whole number, at least 1, got {number!r:.80}")
-    # Snapshots of older versions do not have them.
     before = state.get("results_before_last", [])
     if type(before) is not list or len(before) >= number:
         raise StorageError(f"the state of trial {trial_id} has more results than their number, {number}")

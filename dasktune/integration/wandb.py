@@ -61,8 +61,7 @@ class WandbLoggerCallback(TrialLoggerCallback):
     >>> run_config = tune.RunConfig(callbacks=[logger])
     """
 
-    # Defaults for callbacks that an earlier version of dasktune has pickled without them.
-    api_key_file: str | None = None
+    #: Whether the key was left out of what an experiment has stored.
     _withheld = False
 
     def __init__(  # noqa: PLR0917 - Ray Tune has these arguments

@@ -32,7 +32,6 @@ class Claim:
     resources: Mapping[str, float]
     shares: tuple[tuple[float, tuple[str, ...]], ...] = ()
     gpus: tuple[str, ...] = ()
-    # The last field: a worker with an earlier version of dasktune ignores it.
     memory: float = 0.0
 
     @property

@@ -21,7 +21,7 @@ from dasktune.storage.checkpoints.checkpoint_store import MANIFEST_FILE
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal import compression
-from dasktune.storage.journal.columnar import count_rows, split_number
+from dasktune.storage.journal.columnar import count_rows
 from dasktune.storage.journal.journal_reader import (
     HOW_TO_REPAIR,
     JournalReader,
@@ -238,7 +238,7 @@ class _TolerantReader(JournalReader):
     ) -> Iterator[tuple[str, int, bytes]]:
         before = b""
         for name, number, line in super()._lines(epoch, sequences, is_cut=is_cut):
-            if line != before or not _is_repeat(line, is_cut=is_cut):
+            if line != before:
                 yield name, number, line
             else:
                 self.repeats.append(f"line {number} of {name} repeats the line before it")
@@ -250,15 +250,6 @@ class _TolerantReader(JournalReader):
         self.good, self.place = self.end, f"line {number} of {name}"
         yield from super()._records_of(name, number, line)
         self.good = self.end
-
-
-def _is_repeat(line: bytes, *, is_cut: bool) -> bool:
-    """Whether a line that equals the line before it is a damage.
-
-    Without numbers, two events about no trial may be equal. A line that the next driver has read
-    and counted is no damage either: with a number, that driver would have refused it.
-    """
-    return split_number(line)[1] > 0 or (not is_cut and b'"trial_id"' in line)
 
 
 def _rows_in(line: bytes) -> int:

@@ -20,12 +20,11 @@ from dasktune.schedulers import TrialScheduler
 from dasktune.search import SearchAlgorithm, Searcher
 from dasktune.stopper import Stopper
 from dasktune.storage.journal.json_lines import decode, encode
-from dasktune.trial.actions import Action, ChangeRequest, DeleteCheckpoint, ExploitTrial, ResizeTrial
+from dasktune.trial.actions import Action, DeleteCheckpoint, ExploitTrial
 from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
-from dasktune.trial.events import ExperimentEvent, Suggested, TrialAddRequested
+from dasktune.trial.events import ExperimentEvent, Suggested
 from dasktune.trial.journal_codec import decode_actions, decode_event
 from dasktune.trial.names import is_one_name
-from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import PUBLIC
 
 logger = logging.getLogger(__name__)
@@ -60,19 +59,7 @@ def event_of(record: Mapping[str, Any]) -> ExperimentEvent:
             raise ValueError("dirname must be the name of one directory")
     except Exception as error:  # a damaged or hostile journal may hold anything
         raise StorageError(f"not a record of an event: {str(record)[:200]} ({error!r})") from error
-    if isinstance(event, Suggested | TrialAddRequested) and event.config is not None:
-        _check_complete(event.trial_id, event.resources)
     return event
-
-
-def _check_complete(trial_id: str, resources: PlacementGroupFactory | None) -> None:
-    if resources is None:
-        raise StorageError(
-            f"the journal must have the resources of trial {trial_id}, got only their beginning: dasktune "
-            "0.2.0 did not write long requests of distributed trials. Begin a new experiment; "
-            "ExperimentAnalysis reads the results of this one, and the searcher WarmStart can begin "
-            "with them"
-        )
 
 
 def replay(
@@ -152,9 +139,6 @@ class _Replay:
             event = self._suggest_again(event)
         written = record.get("actions", ())
         recorded = [_without_checkpoint(one) for one in decode_actions(record)]
-        for one in recorded:
-            if isinstance(one, ResizeTrial | ChangeRequest):
-                _check_complete(one.trial_id, one.resources)
         decisions = RecordedDecisions(recorded, self._config_of)
         handled = self._experiment.handle(event, decisions)
         actions = handled.actions

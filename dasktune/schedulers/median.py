@@ -136,7 +136,6 @@ class MedianStoppingRule(MetricScheduler):
     ... )
     """
 
-    # Rules that an older version has pickled have no values of their own.
     check_at: tuple[float, ...] | None = None
     reduction_factor: float | None = None
     mean_start: float | None = None
@@ -271,12 +270,10 @@ class MedianStoppingRule(MetricScheduler):
             If the state was saved with other arguments from which the means are computed:
             `grace_period`, `check_at`, `reduction_factor` or `mean_start`.
         """
-        # Older versions had no milestones, and their means started at `grace_period`.
-        older = {"check_at": None, "reduction_factor": None, "mean_start": state["grace_period"]}
-        own, saved = self.state_dict(), {**older, **state}
+        own = self.state_dict()
         for name in ("check_at", "reduction_factor", "grace_period", "mean_start"):
-            rule = f"{saved[name]} as in the saved experiment"
-            check(saved[name] == own[name], name, rule, own[name])
+            rule = f"{state[name]} as in the saved experiment"
+            check(state[name] == own[name], name, rule, own[name])
         self._moments = list(state["moments"])
         self._means = [list(means) for means in state["means"]]
         self._records = {name: _Record(*fields) for name, fields in state["records"].items()}

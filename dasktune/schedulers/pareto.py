@@ -42,9 +42,6 @@ class ParetoFronts:
     2
     """
 
-    #: An object that an older version has pickled lacks this.
-    _block = _BLOCK
-
     def __init__(self, points: Sequence[Sequence[float]] = (), *, block: int = _BLOCK) -> None:
         self._block = block
         #: The fronts, best first, each of shape (n_points, n_values).

@@ -113,7 +113,7 @@ class TrialScheduler(_DecisionsOfRayTune, ABC):
     def __repr__(self) -> str:
         if self._made_by is not None:
             return self._made_by
-        # An object that an older version has pickled lacks its arguments.
+        # The constructor may be that of another base class, which nothing wraps.
         name = self._class_name()
         return f"{name}()" if type(self).__init__ is object.__init__ else f"<{name}>"
 

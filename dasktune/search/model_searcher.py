@@ -50,9 +50,6 @@ class ModelSearcher(SpaceSearcher, Generic[OpenTrial]):
         If an argument is invalid, or the space has a grid, a domain without bounds, or no domain.
     """
 
-    #: The limit. Searchers that an older version has pickled may have no value of their own.
-    max_concurrent: int = 0
-
     #: What to do with an evaluated point that is not in the space, for the error.
     _other_space_hint: str = ""
 

@@ -39,8 +39,7 @@ class SpaceSearcher(Searcher):
     #: Whether the searcher can optimise several metrics at once.
     takes_several_metrics: bool = False
 
-    #: The state that `restore` has read, from which the next experiment begins. Searchers that an
-    #: older version has pickled have no value of their own.
+    #: The state that `restore` has read, from which the next experiment begins.
     _restored: Mapping[str, Any] | None = None
     #: Whether the searcher already has this state, as its space, metric and mode were known.
     _has_restored: bool = False

@@ -45,7 +45,7 @@ class TimeoutStopper(Stopper):
     (True, 'the time budget of 60 s is used up')
     """
 
-    #: Whether `on_time` has been called. Stoppers that an older version has pickled do not have it.
+    #: Whether `on_time` has been called.
     _gets_time = False
 
     def __init__(self, timeout: float | _Duration) -> None:

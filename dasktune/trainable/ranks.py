@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 #: How the metrics of all ranks become those of one result.
@@ -28,8 +28,7 @@ class RankInfo:
 SOLE_RANK: Final = RankInfo()
 
 
-# Without slots: an object that an older version has pickled takes defaults from the class.
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankSettings:
     """How the worker runs a distributed trial; the number of ranks is that of its bundles."""
 
@@ -54,15 +53,6 @@ class RankSettings:
     grow_after_s: float = 60.0
     #: Seconds that a rank may wait in the rendezvous of its training package; None for no limit.
     rendezvous_timeout_s: float | None = 600.0
-
-    def __setstate__(self, state: Mapping[str, Any] | Sequence[Any]) -> None:
-        """Restore a pickled object; version 0.2.0 pickled a list of the values."""
-        values = state if isinstance(state, Mapping) else dict(zip(_SETTINGS, state, strict=False))
-        self.__dict__.update(values)
-
-
-#: The names of `RankSettings` in their order.
-_SETTINGS: Final = tuple(item.name for item in fields(RankSettings))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,8 +141,7 @@ class ResourcesGranted(OtherEvent):
 
     trial_id: str
     time: float
-    #: The number of ranks with which the trial starts, if its request leaves a choice; otherwise 0,
-    #: as in journals of earlier versions.
+    #: The number of ranks with which the trial starts, if its request leaves a choice; otherwise 0.
     num_ranks: int = 0
 
 
@@ -255,7 +254,7 @@ class StopRequested(OtherEvent):
 
     reason: str
     time: float
-    #: Who issued the command, as far as that is known; empty in older journals.
+    #: Who issued the command, as far as that is known.
     by: str = ""
 
 
@@ -275,7 +274,7 @@ class TrialStopRequested(OtherEvent):
     trial_id: str
     reason: str
     time: float
-    #: Who issued the command, as far as that is known; empty in older journals.
+    #: Who issued the command, as far as that is known.
     by: str = ""
 
 
@@ -286,7 +285,7 @@ class TrialPauseRequested(OtherEvent):
     trial_id: str
     reason: str
     time: float
-    #: Who issued the command, as far as that is known; empty in older journals.
+    #: Who issued the command, as far as that is known.
     by: str = ""
 
 
@@ -296,7 +295,7 @@ class TrialUnpauseRequested(OtherEvent):
 
     trial_id: str
     time: float
-    #: Who issued the command, as far as that is known; empty in older journals.
+    #: Who issued the command, as far as that is known.
     by: str = ""
 
 
@@ -310,7 +309,7 @@ class TrialAddRequested(OtherEvent):
     time: float
     #: Whether JSON cannot hold the configuration, so that the store keeps it as a pickle.
     pickled: bool = False
-    #: Who issued the command, as far as that is known; empty in older journals.
+    #: Who issued the command, as far as that is known.
     by: str = ""
 
 
@@ -320,7 +319,7 @@ class TrialCheckpointRequested(OtherEvent):
 
     trial_id: str
     time: float
-    #: Who issued the command, as far as that is known; empty in older journals.
+    #: Who issued the command, as far as that is known.
     by: str = ""
 
 
@@ -329,7 +328,7 @@ class HoldRequested(OtherEvent):
     """The user wants no trial to start until `ReleaseRequested`; running trials continue."""
 
     time: float
-    #: Who issued the command, as far as that is known; empty in older journals.
+    #: Who issued the command, as far as that is known.
     by: str = ""
 
 
@@ -338,7 +337,7 @@ class ReleaseRequested(OtherEvent):
     """The user lets trials start again."""
 
     time: float
-    #: Who issued the command, as far as that is known; empty in older journals.
+    #: Who issued the command, as far as that is known.
     by: str = ""
 
 
@@ -348,10 +347,9 @@ class ShareRequested(OtherEvent):
 
     weight: float | None
     priority: float | None
-    #: None also in journals of earlier versions.
     yields_after: float | None = None
     time: float
-    #: Who issued the command, as far as that is known; empty in older journals.
+    #: Who issued the command, as far as that is known.
     by: str = ""
 
 
@@ -392,11 +390,11 @@ class SessionBegan(OtherEvent):
     """A new driver has taken over the experiment; trials that ran under the last one are lost."""
 
     time: float
-    #: Number of the session: the epoch of its driver's journal. 0 in journals of dasktune 0.2.0.
+    #: Number of the session: the epoch of its driver's journal.
     number: int = 0
     #: Number of trials that the search algorithm suggests in all sessions together; None if it is
-    #: unknown, -1 in journals of earlier versions.
-    total_samples: int | None = -1
+    #: unknown.
+    total_samples: int | None = None
 
 
 #: All events of executors.

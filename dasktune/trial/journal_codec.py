@@ -11,8 +11,6 @@ a journal that a newer version wrote; only a replay, which must be exact, refuse
 
 from __future__ import annotations
 
-import re
-from ast import literal_eval
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
@@ -178,7 +176,7 @@ def _encode_action(action: Action) -> dict[str, Any]:
     return fields
 
 
-#: Fields of actions that older journals lack, each with the value that most actions have.
+#: Fields of actions that most records lack, each with the value that most actions have.
 _OMITTED: Final = {"rung": None, "cutoff": None, "at_once": False}
 
 
@@ -250,38 +248,12 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     "error": ErrorInfo.from_json,
     "checkpoint": CheckpointRecord.from_json,
     "kind": CheckpointKind,
-    "resources": lambda data: _request(data),
+    "resources": PlacementGroupFactory.from_json,
     "weight": float,
     "priority": float,
     "ranks": lambda ranks: tuple((str(worker), tuple(map(str, gpus))) for worker, gpus in ranks),
     "milestones": lambda pairs: tuple(Milestone(str(name), float(at)) for name, at in pairs),
 }
-
-
-#: How version 0.2.0 wrote the request of a distributed trial: the first 200 characters of its text.
-_LAYOUT: Final = re.compile(
-    r"HostPlacement\((?P<bundles>\[\{[^()]*\}\])(, strategy='(?P<strategy>\w+)')?"
-    r"(, per_host=(?P<per_host>\d+))?\)(?P<exclusive>\.exclusively\(\))?"
-)
-
-
-def _request(data: Any) -> PlacementGroupFactory | None:
-    """Return a request for resources; None if version 0.2.0 has written only its beginning."""
-    if "$repr" not in data:
-        return PlacementGroupFactory.from_json(data)
-    found = _LAYOUT.fullmatch(data["$repr"])
-    if found is None:
-        return None
-    per_host = found["per_host"]
-    return PlacementGroupFactory.from_json(
-        {
-            "bundles": literal_eval(found["bundles"]),
-            "strategy": found["strategy"] or "PACK",
-            "by_host": True,
-            "per_host": None if per_host is None else int(per_host),
-            "exclusive": found["exclusive"] is not None,
-        }
-    )
 
 
 def _classes_of(module: Any, *bases: type) -> dict[str, type[Any]]:

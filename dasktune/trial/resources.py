@@ -174,10 +174,7 @@ class PlacementGroupFactory:
         """Return the request in the plain values of :meth:`to_json`."""
         request: PlacementGroupFactory
         if data.get("by_host", False):
-            per_host, strategy = data.get("per_host"), data["strategy"]
-            if _contradicts(strategy, per_host, len(data["bundles"])):
-                strategy = "PACK"  # Version 0.2.0 let `per_host` overrule the strategy.
-            request = HostPlacement(data["bundles"], strategy, per_host=per_host)
+            request = HostPlacement(data["bundles"], data["strategy"], per_host=data.get("per_host"))
             if "min_bundles" in data:
                 request = ElasticPlacement(request, data["min_bundles"], data["max_bundles"])
         else:
@@ -224,8 +221,6 @@ class HostPlacement(PlacementGroupFactory):
     >>> HostPlacement([{"GPU": 1}] * 4, per_host=2).required_resources
     {'GPU': 4}
     """
-
-    # A class of its own, so that requests which an older version has pickled stay as they are.
 
     per_host: int | None
 

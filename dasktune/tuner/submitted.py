@@ -203,14 +203,7 @@ class DetachedExperiment:
     def _command(self, name: str, *arguments: Any) -> CommandOutcome:
         if self.status != "running":
             raise ControlError(f"experiment {self.name} is {self.status}", "over")
-        outcome: CommandOutcome
-        try:
-            outcome = self._driver_task.call(ISSUED_BY, this_user(), name, *arguments)
-        except ControlError as error:
-            if f"there is no command {ISSUED_BY!r}" not in error.message:
-                raise
-            # A driver of an older version records no issuers, and has done nothing.
-            outcome = self._driver_task.call(name, *arguments)
+        outcome: CommandOutcome = self._driver_task.call(ISSUED_BY, this_user(), name, *arguments)
         return outcome
 
     def interrupt(self) -> None:

@@ -22,11 +22,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 # `make test-oldest` has no scikit-learn, and these modules subclass an estimator of it. Do not try
 # to import it: `tests/sklearn` can be imported by that name.
 if not any(distributions(name="scikit-learn")):
-    collect_ignore = [
-        "fixture_kit.py",
-        "test_experiments_of_an_older_version.py",
-        "test_secrets_of_searches.py",
-    ]
+    collect_ignore = ["test_secrets_of_searches.py"]
 
 # What `Client.run` calls there: a worker process cannot import this directory.
 cloudpickle.register_pickle_by_value(cluster_kit)

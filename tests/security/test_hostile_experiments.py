@@ -312,7 +312,7 @@ def test_a_changed_manifest_or_header_is_read_or_refused(data: st.DataObject) ->
         assert "here" in words
     Manifest.is_manifest(changed)
     after = {"epoch": 1, "records": 2, "bytes": 3, "position": 4}
-    header = {"$journal": {"format": 1, "epoch": 2, "writer": "w", "after": after}}
+    header = {"$journal": {"format": 1, "epoch": 2, "writer": "w", "journal": "j", "after": after}}
     valid = json.dumps(header).encode()
     Header.decode(valid, "there")
     changed = data.draw(changed_json(valid) | changed_bytes(valid))

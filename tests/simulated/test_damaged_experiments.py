@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from dasktune.results.journal_repair import diagnose_journal, repair_journal
 from dasktune.results.journal_trials import load_trials
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal.columnar import split_number
+from dasktune.storage.journal.columnar import numbered, split_number
 from dasktune.storage.journal.journal_reader import JournalReader, read_journal
 from dasktune.storage.journal.segments import segment_name
 from dasktune.storage.journal.snapshots import Snapshots
@@ -26,7 +25,6 @@ from dasktune.tuner.tuner import Tuner
 
 pytestmark = pytest.mark.usefixtures("quick_bandit")
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "dd8d971"
 JOURNAL = segment_name(1, 0)
 
 
@@ -49,14 +47,6 @@ def lines_of(storage: Storage) -> list[bytes]:
 
 def write_lines(storage: Storage, lines: list[bytes]) -> None:
     storage.write_bytes(JOURNAL, b"".join(lines))
-
-
-def make_old(storage: Storage) -> None:
-    """Take away what dasktune 0.2.0 did not write; the snapshots are dropped."""
-    header, *lines = lines_of(storage)
-    header = header.replace(b',"journal":"%b"' % json.loads(header)["$journal"]["journal"].encode(), b"")
-    write_lines(storage, [header, *(split_number(line)[0] for line in lines)])
-    storage.remove_tree("snapshots")
 
 
 def test_an_experiment_that_has_lost_its_journal_is_refused(killed: Lab):
@@ -112,12 +102,9 @@ def test_no_experiment_begins_among_the_rest_of_another(killed: Lab, kept: str):
         ExperimentStore(storage).create({})
 
 
-@pytest.mark.parametrize("is_old", [False, True], ids=["new", "old"])
 @pytest.mark.parametrize("damage", ["missing", "twice", "last twice", "broken"])
-def test_a_repair_restores_the_last_good_state(killed: Lab, damage: str, is_old: bool, capsys: Any):
+def test_a_repair_restores_the_last_good_state(killed: Lab, damage: str, capsys: Any):
     storage = killed.storage
-    if is_old:
-        make_old(storage)
     intact, lines = list(read_journal(storage)), lines_of(storage)
     assert diagnose_journal(storage).damages == []
     starts = [
@@ -131,7 +118,7 @@ def test_a_repair_restores_the_last_good_state(killed: Lab, damage: str, is_old:
     change = {"missing": [], "broken": [b'{"event":\n']}.get(damage, [lines[at], lines[at]])
     write_lines(storage, [*lines[:at], *change, *lines[at + 1 :]])
     damaged = storage.read_bytes(JOURNAL)
-    if damage == "broken" and not is_old:
+    if damage == "broken":
         # A snapshot is newer: what precedes it is only counted.
         assert killed.restore().end.position == len(intact)
     else:
@@ -140,19 +127,14 @@ def test_a_repair_restores_the_last_good_state(killed: Lab, damage: str, is_old:
 
     assert main(["repair", "--dry-run", str(storage.path())]) == 1
     said = capsys.readouterr().out
-    assert ("Try Tuner.restore() first" in said) == (not is_old and damage in ("missing", "broken"))
-    assert f"line {at + 1 + (damage != 'broken' and damage != 'missing')} of {JOURNAL}" in said or is_old
+    assert ("Try Tuner.restore() first" in said) == (damage in ("missing", "broken"))
+    assert f"line {at + 1 + (damage != 'broken' and damage != 'missing')} of {JOURNAL}" in said
     assert storage.names("journal") == ["000001-000000.jsonl"]
     assert main(["repair", str(storage.path())]) == 0
     assert storage.read_bytes(JOURNAL) == damaged
     good = list(read_journal(storage))
-    if is_old and damage == "missing":
-        # Without numbers, the gap is found where a later record contradicts the earlier ones.
-        assert at <= len(good) < len(intact)
-        assert all(one in intact for one in good)
-    else:
-        assert good == intact[: len(good)]
-        assert len(good) == (len(intact) if "twice" in damage else at - 1)
+    assert good == intact[: len(good)]
+    assert len(good) == (len(intact) if "twice" in damage else at - 1)
     assert main(["repair", str(storage.path())]) == 0
     assert "the journal is in order" in capsys.readouterr().out
 
@@ -162,12 +144,12 @@ def test_a_repair_restores_the_last_good_state(killed: Lab, damage: str, is_old:
     once_each(experiment)
 
 
-def test_a_missing_event_that_has_no_number_is_found_by_what_follows(killed: Lab):
+def test_a_missing_event_that_no_number_shows_is_found_by_what_follows(killed: Lab):
     storage = killed.storage
-    make_old(storage)
     lines = lines_of(storage)
     at = next(at for at, line in enumerate(lines) if b'"Suggested"' in line)
-    write_lines(storage, lines[:at] + lines[at + 1 :])
+    rest = [split_number(line) for line in lines[at + 1 :]]
+    write_lines(storage, lines[:at] + [numbered(line, number - 1) for line, number in rest])
     found = diagnose_journal(storage)
     assert "was never added: a line is missing" in found.damages[0]
     assert found.damages[0].startswith(f"line {found.kept + 2} of {JOURNAL}: trial ")
@@ -207,8 +189,3 @@ def test_a_journal_of_which_nothing_can_be_read_is_named(killed: Lab):
     write_lines(killed.storage, [b"broken\n"])
     with pytest.raises(StorageError, match=r"nothing of the journal of .* can be restored"):
         diagnose_journal(killed.storage)
-
-
-@pytest.mark.parametrize("name", sorted(path.name for path in FIXTURES.iterdir() if path.is_dir()))
-def test_the_journals_of_an_older_version_are_in_order(name: str):
-    assert diagnose_journal(Storage(FIXTURES / name / "experiment")).damages == []

@@ -81,9 +81,7 @@ def _list_cluster(arguments: argparse.Namespace) -> int:
     from dasktune.cluster.sharing.share_summary import read_shares
 
     found = read_shares(arguments.address, timeout_s=_TIMEOUT)
-    # A plugin of an earlier version does not say the group.
-    experiments = [{"group": "", **one} for one in found["experiments"]]
-    experiments.sort(key=lambda one: (-one["priority"], one["group"], one["name"]))
+    experiments = sorted(found["experiments"], key=lambda one: (-one["priority"], one["group"], one["name"]))
     if arguments.format == "json":
         write_json({"totals": found["totals"], "experiments": experiments})
     elif arguments.format == "csv":

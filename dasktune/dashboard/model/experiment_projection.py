@@ -340,12 +340,9 @@ class ExperimentProjection:
     def begin_session(self, last_time: float, time: float, total_samples: int | None) -> None:
         """Mark the attempts of the previous driver as lost at the time of its last record.
 
-        The new driver may have another number of trials. Journals of earlier versions lack it.
+        The new driver may have another number of trials.
         """
-        if total_samples is None:
-            self.total = None
-        elif total_samples >= 0:
-            self.total = max(total_samples + self._added, len(self.trials))
+        self.total = None if total_samples is None else max(total_samples + self._added, len(self.trials))
         for trial in self.trials:
             if trial.attempt is not None:
                 trial.end_attempt("lost", last_time)

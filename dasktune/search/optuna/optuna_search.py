@@ -102,8 +102,7 @@ class OptunaSearch(Searcher):
     >>> search.on_trial_complete("t_0", {"loss": 0.5})
     """
 
-    #: The state that `restore` has read, from which the next experiment begins. Searchers that an
-    #: older version has pickled have no value of their own.
+    #: The state that `restore` has read, from which the next experiment begins.
     _restored: Mapping[str, Any] | None = None
     #: Whether the study already has this state, as space, metric and mode were known.
     _has_restored: bool = False

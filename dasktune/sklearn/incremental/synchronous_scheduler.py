@@ -422,13 +422,6 @@ class ModelQueue(CandidateQueue):
             for number, params in enumerate(models)
         )
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # Experiments of dd8d971 (0.1.0) stored the brackets instead of the list of candidates.
-        if "_brackets" in state:
-            ModelQueue.__init__(self, state["_brackets"])
-            state = {"_given": state["_given"]}
-        self.__dict__.update(state)
-
     def __deepcopy__(self, memo: Any) -> ModelQueue:
         # The queue is created for one search, so the tuner need not copy the parameters.
         return self

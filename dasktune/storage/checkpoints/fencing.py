@@ -25,9 +25,6 @@ from dasktune.storage.fs.storage import Storage
 
 #: Names of the files; a start with a lower number than the highest one must not commit.
 _FENCE: Final = re.compile(r"\.incarnation-([0-9]{6}|[1-9][0-9]{6,17})")
-#: The only file in experiments of an older dasktune, which has the number as its content.
-_OLD_FENCE: Final = ".incarnation"
-_NUMBER: Final = re.compile(rb"[0-9]{1,18}\n")
 
 
 def fence_of(storage: Storage, trial_dir: str) -> int:
@@ -40,11 +37,6 @@ def fence_of(storage: Storage, trial_dir: str) -> int:
     trial_dir : str
         Name of the trial's directory.
 
-    Raises
-    ------
-    StorageError
-        If the file of an older dasktune does not hold a number, or cannot be read.
-
     Examples
     --------
     >>> storage = Storage("memory://doctest-fence")
@@ -53,25 +45,11 @@ def fence_of(storage: Storage, trial_dir: str) -> int:
     >>> fence_of(storage, "a")
     2
     """
-    names = storage.names("trials", trial_dir)
-    old = _old_fence(storage, trial_dir) if _OLD_FENCE in names else 0
-    return max(old, *_numbers(names), 0)
+    return max(_numbers(storage.names("trials", trial_dir)), default=0)
 
 
 def _numbers(names: Iterable[str]) -> list[int]:
     return [int(match[1]) for name in names if (match := _FENCE.fullmatch(name))]
-
-
-def _old_fence(storage: Storage, trial_dir: str) -> int:
-    try:
-        content = storage.read_bytes("trials", trial_dir, _OLD_FENCE)
-    except FileNotFoundError:
-        return 0
-    if not _NUMBER.fullmatch(content):
-        raise StorageError(
-            f"{_OLD_FENCE} of trial {trial_dir} must be a number, got {content[:80]!r}. Delete the file."
-        )
-    return int(content)
 
 
 def advance_fence(storage: Storage, trial_dir: str, incarnation: int) -> list[str]:

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dasktune.errors import CheckpointDamaged, StorageError
+from dasktune.storage.format import FORMAT, check_format
 from dasktune.storage.fs.storage import is_relative_name
 from dasktune.storage.journal.strict_json import as_count, parse
-
-#: Version of the manifest's format.
-FORMAT: Final = 1
 
 #: Distinguishes a manifest from a user's file of that name.
 _KIND: Final = "dasktune checkpoint"
@@ -93,11 +91,7 @@ class Manifest:
             version = content["format"]
         except _DAMAGE as error:
             raise _damaged(place, error) from error
-        if type(version) is not int or version != FORMAT:
-            raise StorageError(
-                f"the checkpoint {place} has format {version!r:.40}, and this dasktune reads "
-                f"format {FORMAT}. Use the version of dasktune that wrote it."
-            )
+        check_format(f"the checkpoint {place}", version)
         try:
             return cls(
                 index=as_count(content["index"]),

@@ -15,14 +15,13 @@ from typing import Any, Final
 import cloudpickle
 
 from dasktune.errors import StorageError
+from dasktune.storage.format import FORMAT, check_format
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.fs.unpickling import loads
 from dasktune.storage.journal.json_lines import decode, encode, round_trips
 
 SETUP_FILE: Final = "tuner.json"
-#: Version of the format.
-FORMAT: Final = 1
 
 _storing: ContextVar[bool] = ContextVar("dasktune_storing", default=False)
 
@@ -130,13 +129,11 @@ class TunerFile:
                 content = decode(data)
             except StorageError as error:
                 raise StorageError(f"{SETUP_FILE} in {storage} is {error}") from error
-        version = content.get("format") if isinstance(content, dict) else None
-        entries = content.get("entries") if version == FORMAT else None
+        what, content = f"{SETUP_FILE} of {storage}", content if isinstance(content, dict) else {}
+        check_format(what, content.get("format"))
+        entries = content.get("entries")
         if not isinstance(entries, dict) or not all(isinstance(e, dict) for e in entries.values()):
-            raise StorageError(
-                f"{SETUP_FILE} of {storage} has format {version!r} or is damaged; this dasktune "
-                f"reads format {FORMAT}"
-            )
+            raise StorageError(f"{what} is damaged")
         return cls(entries)
 
     @property

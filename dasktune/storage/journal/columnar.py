@@ -10,7 +10,7 @@ Only records without a list are packed, so a list is always a column. The reader
 unpacks them, so all other code sees single records.
 
 A line ends with the position of its last record in the journal, ``,"$n":12}``. It shows the reader
-where lines are missing or repeated. Journals of dasktune 0.2.0 and earlier have no such numbers.
+where lines are missing or repeated.
 """
 
 from __future__ import annotations
@@ -115,8 +115,6 @@ def split_number(line: bytes) -> tuple[bytes, int]:
     --------
     >>> split_number(b'{"event":"TimePassed","$n":12}\n')
     (b'{"event":"TimePassed"}\n', 12)
-    >>> split_number(b'{"event":"TimePassed"}\n')
-    (b'{"event":"TimePassed"}\n', 0)
     """
     at = line.rfind(_NUMBER, -(len(_NUMBER) + _MOST_DIGITS + 2))
     if at < 0:

@@ -162,8 +162,6 @@ class JournalReader:
         self._file_share = 1.0
         #: Ids of trials that were checked.
         self._trials: set[str] = set()
-        #: The number of the last message of each start of a trial, in lines without a number.
-        self._messages: dict[tuple[str, int], int] = {}
         #: Reads the segments, those of the next epochs ahead.
         self._ahead = _ReadAhead[str](storage, storage.read_bytes, [])
 
@@ -174,7 +172,6 @@ class JournalReader:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         self._epoch_number = self._records = self._size = self._position = 0
-        self._messages = {}
         found = self._segments()
         chain = self._chain(found)
         self._ahead = _ReadAhead(
@@ -249,9 +246,9 @@ class JournalReader:
             chain.append((header, limit))
             epoch, limit = header.after.epoch, header.after
         chain.reverse()
-        self._identity = chain[0][0].identity if chain else ""
+        self._identity = chain[0][0].journal if chain else ""
         for header, _ in chain:
-            if header.journal and header.journal != self._identity:
+            if header.journal != self._identity:
                 raise StorageError(
                     f"{segment_name(header.epoch, 0)} in {self.storage} belongs to another journal than "
                     f"{segment_name(chain[0][0].epoch, 0)}: files of two experiments are mixed. Put the "
@@ -305,7 +302,8 @@ class JournalReader:
         rows = self._whole(name, number, line, count_rows)
         is_skipped = before + rows <= self.start
         records = iter(()) if is_skipped else self._whole(name, number, line, read_rows)
-        if last and last != before + rows:
+        # A snapshot includes what is skipped, which may even be broken.
+        if (last or not is_skipped) and last != before + rows:
             self._refuse_order(name, number, before, last - rows)
         self._records += rows
         self._size += size
@@ -315,36 +313,18 @@ class JournalReader:
         for record in records:
             if not self._is_harmless(record):
                 self._whole(name, number, record, self._check)
-            if not last:
-                self._whole(name, number, record, self._check_message)
             yield record
 
     def _refuse_order(self, name: str, number: int, before: int, found: int) -> None:
         """Raise the error of a line whose records do not follow those of the line before."""
         if found > before:
             what = f"{found - before} records are missing before it"
-        else:
+        elif found >= 0:
             what = f"it repeats record {found + 1}, which stands before it"
+        else:
+            what = "it lacks the number at its end"
         place = f"line {number} of {name} in {self.storage}"
         raise StorageError(f"{place} is out of order: {what}. {HOW_TO_REPAIR}")
-
-    def _check_message(self, record: dict[str, Any]) -> None:
-        """Find a lost line in a journal whose lines have no numbers.
-
-        The messages of each start of a trial are numbered from 1, and the driver records each of
-        them. Messages before `start` are not known.
-        """
-        seq, trial_id, incarnation = record.get("seq"), record.get("trial_id"), record.get("incarnation")
-        if type(seq) is not int or type(incarnation) is not int or type(trial_id) is not str or seq < 1:
-            return
-        key = trial_id, incarnation
-        last = self._messages.get(key, seq - 1 if self.start else 0)
-        if seq > last + 1:
-            raise StorageError(
-                f"message {seq} of start {incarnation} of trial {trial_id} follows message {last}, so at "
-                f"least one line is missing before it. {HOW_TO_REPAIR}"
-            )
-        self._messages[key] = max(last, seq)
 
     def _is_harmless(self, record: dict[str, Any]) -> bool:
         """Whether a record needs no check: it names no checkpoint and at most a known trial."""

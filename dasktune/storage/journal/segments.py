@@ -18,13 +18,12 @@ from typing import Final
 from uuid import uuid4
 
 from dasktune.errors import StorageError
+from dasktune.storage.format import FORMAT, check_format
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.json_lines import decode
 from dasktune.storage.journal.strict_json import as_count
 
-#: Version of the journal's format.
-FORMAT: Final = 1
 #: Directory of the segments, below the experiment's.
 DIRECTORY: Final = "journal"
 
@@ -70,18 +69,8 @@ class Header:
     epoch: int
     #: The end of the history before this epoch.
     after: JournalEnd
-    #: The identity of the journal; empty in headers of dasktune 0.2.0 and earlier.
+    #: The identity of the journal.
     journal: str = ""
-    #: Unique to each header.
-    writer: str = ""
-
-    @property
-    def identity(self) -> str:
-        """The identity of the journal, if this is the header of its first epoch.
-
-        The first header of an old journal states none. Its own id then is the identity.
-        """
-        return self.journal or self.writer
 
     def encode(self) -> bytes:
         """Return the header as a line, unique to this call: a writer recognises its own header."""
@@ -109,16 +98,11 @@ class Header:
             version, after = content["format"], content["after"]
         except _DAMAGE as error:
             raise _damaged(segment, error) from error
-        if type(version) is not int or version != FORMAT:
-            raise StorageError(
-                f"the journal {segment} has format {version!r:.40}, and this dasktune reads format "
-                f"{FORMAT}. Use the version of dasktune that wrote it."
-            )
+        check_format(f"the journal {segment}", version)
         try:
             epoch, records, size, position = (as_count(after[key]) for key in _AFTER)
             end = JournalEnd(epoch, records, size, position)
-            ids = {name: _as_id(content.get(name, "")) for name in ("journal", "writer")}
-            return cls(epoch=as_count(content["epoch"]), after=end, **ids)
+            return cls(epoch=as_count(content["epoch"]), after=end, journal=_as_id(content["journal"]))
         except _DAMAGE as error:
             raise _damaged(segment, error) from error
 

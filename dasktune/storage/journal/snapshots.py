@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dasktune.errors import StorageError
+from dasktune.storage.format import FORMAT, check_format
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import JournalReader
 from dasktune.storage.journal.json_lines import decode, encode
@@ -27,11 +28,6 @@ from dasktune.storage.journal.segments import Header, JournalEnd
 
 logger = logging.getLogger(__name__)
 
-#: Version of the format. In format 1 the states of trials have all results. Since format 2 they
-#: have the number of results and the last one; the others are in the journal.
-FORMAT: Final = 2
-#: Versions that are read.
-_READ: Final = (1, 2)
 #: Directory of the snapshots, below the experiment's.
 DIRECTORY: Final = "snapshots"
 #: Number of snapshots that are kept, since the newest one may be damaged.
@@ -53,7 +49,7 @@ class Snapshot:
     state : dict
         The experiment's state after these records, with a list of ``trials``.
     journal : str, default=""
-        The identity of the journal. Snapshots of dasktune 0.2.0 and earlier have none.
+        The identity of the journal.
     """
 
     epoch: int
@@ -135,11 +131,10 @@ class Snapshots:
         lines = self._storage.read_bytes(name).splitlines()
         try:
             head, *trials = map(decode, lines)
-            if head["format"] is True or head["format"] not in _READ:
-                raise StorageError(f"{name} has format {head['format']!r}, and this dasktune reads {FORMAT}")
+            check_format(name, head["format"])
             if (head["epoch"], head["position"], head["trials"]) != (epoch, position, len(trials)):
                 raise StorageError(f"{name} is incomplete, or belongs to another position")
-            return Snapshot(epoch, position, {**head["state"], "trials": trials}, head.get("journal", ""))
+            return Snapshot(epoch, position, {**head["state"], "trials": trials}, head["journal"])
         except (KeyError, TypeError, ValueError) as error:
             raise StorageError(f"{name} is not a snapshot: {error!r}") from error
 
@@ -153,11 +148,8 @@ def _is_in(chain: Sequence[tuple[Header, JournalEnd | None]], epoch: int, positi
 
 
 def _check_identity(snapshot: Snapshot, first: Header) -> None:
-    """Refuse a snapshot of another journal than the one that begins with `first`.
-
-    A snapshot without an identity is accepted only if the journal was begun without one, too.
-    """
-    if snapshot.journal != first.identity and (snapshot.journal or first.journal):
+    """Refuse a snapshot of another journal than the one that begins with `first`."""
+    if snapshot.journal != first.journal:
         path = _path(snapshot.epoch, snapshot.position)
         raise StorageError(f"{path} belongs to another journal than the one in this directory")
 

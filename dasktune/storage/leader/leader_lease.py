@@ -12,13 +12,12 @@ from functools import cache
 from typing import Any, Final
 
 from dasktune.errors import StorageError
+from dasktune.storage.format import FORMAT
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.strict_json import as_count, parse
 
 #: Directory of the leases, below the experiment's.
 DIRECTORY: Final = "driver"
-#: Version of the leases' format.
-FORMAT: Final = 1
 #: Longest ttl in seconds: the time for which a dead driver or a forged lease can block others.
 LONGEST_TTL: Final = 3600.0
 #: Highest number of a lease.
@@ -63,7 +62,7 @@ class LeaderLease:
     renewals: int = 0
     #: Wall clock time on the driver's machine when the lease expires. For display only.
     expires: str = ""
-    #: Identity of the driver's process; empty in leases of an older dasktune, or if unknown.
+    #: Identity of the driver's process; empty if unknown.
     process: str = ""
 
     def encode(self) -> bytes:
@@ -77,7 +76,6 @@ class LeaderLease:
             content = parse(data)
             if content["kind"] != _KIND or content["format"] != FORMAT:
                 return None
-            content = {"process": "", **content}
             lease = cls(**{one.name: content[one.name] for one in fields(cls)})
             as_count(lease.pid)
             as_count(lease.renewals)

@@ -56,6 +56,7 @@ from pickle import PickleError
 from typing import Any, Final
 
 from dasktune.errors import ConfigError, PreflightError, StorageError, TuneError
+from dasktune.storage.format import FORMAT
 from dasktune.storage.fs.owned_entries import exposure
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.retry import is_transient
@@ -75,7 +76,6 @@ from dasktune.storage.queue.queue_state import (
 RETRY_SECONDS: Final = 30.0
 #: Distinguishes an entry from any other JSON file.
 _KIND: Final = "dasktune queued experiment"
-_FORMAT: Final = 1
 #: The name of an experiment's directory, which begins with the time of its submission in UTC.
 _ENTRY_ID: Final = re.compile(r"(\d{8}-\d{6})-[0-9a-f]{8}")
 _ENTRY_TIME: Final = "%Y%m%d-%H%M%S"
@@ -127,7 +127,7 @@ class ExperimentQueue:
         # The client of a store repeats a write whose answer is lost, and finds the file.
         self.storage.claim(f"{entry_id}/tuner.pkl", pickled, durable=True)
         values = {"name": name, "priority": priority, "weight": weight, "submitted": submitted}
-        self._write(entry_id, "entry.json", {"kind": _KIND, "format": _FORMAT, **values})
+        self._write(entry_id, "entry.json", {"kind": _KIND, "format": FORMAT, **values})
         return entry_id
 
     def ids(self) -> list[str]:
@@ -559,7 +559,7 @@ def _checked_entry(entry: Mapping[str, Any], entry_id: str) -> dict[str, Any]:
     numbers = [entry.get(key) for key in ("priority", "weight", "submitted")]
     fits = all(type(one) in (int, float) and math.isfinite(one) for one in numbers)  # type: ignore[arg-type]
     is_one = entry.get("kind") == _KIND and isinstance(entry.get("name"), str)
-    if not (is_one and fits and entry.get("format") == _FORMAT):
+    if not (is_one and fits and entry.get("format") == FORMAT):
         raise StorageError(
             f"entry.json of {entry_id} in the queue is damaged, or of a newer dasktune. Remove it, "
             "and submit the experiment again"

@@ -65,7 +65,7 @@ class QueueStatus:
         Whether a file says how the experiment has ended, so that its state never changes again.
     ended : float or None, default=None
         Wall clock time of the end or of the cancellation, in seconds since 1970. None if it is not
-        over, or if an earlier version of dasktune has recorded the end.
+        over, or if the time is unknown.
     """
 
     entry_id: str

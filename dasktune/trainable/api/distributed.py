@@ -186,11 +186,6 @@ def rank_settings(trainable: Any) -> RankSettings | None:
 class _Bundles:
     """Returns the resources of a trial for its configuration: one bundle for each rank."""
 
-    #: An object that an older version has pickled lacks these.
-    _strategy = "PACK"
-    _per_host: int | None = None
-    _min_ranks: int | None = None
-
     def __init__(
         self,
         ranks: int | Callable[[dict[str, Any]], int],

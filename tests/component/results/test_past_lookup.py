@@ -37,7 +37,6 @@ pytest.importorskip("sklearn")
 SPACE = {"x": tune.uniform(0, 1), "kind": tune.choice(["a", "b"])}
 GOAL: Any = {"metric": "loss", "mode": "min", "seed": 2}
 SPEC = {"format": 1, "trainable": "train", "metric": "loss", "mode": "min"}
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "dd8d971"
 
 
 def train(config: dict[str, Any]) -> Iterator[tuple[dict[str, float], float]]:
@@ -174,19 +173,6 @@ def test_a_running_experiment_counts_with_the_trials_that_have_ended(tmp_path: P
     shutil.rmtree(tmp_path / "now" / "live" / "snapshots", ignore_errors=True)
     (tmp_path / "now" / "live" / "journal" / whole.name).write_text("".join([head, *torn]))
     assert found(tmp_path / "now") == "learns from 1 experiment with 14 trials: live (14)"
-
-
-def test_experiments_of_an_older_version_are_read(tmp_path: Path):
-    for name in ("finished_asha", "killed_asha"):
-        shutil.copytree(FIXTURES / name / "experiment", tmp_path / name)
-    goal: Any = {"metric": "score", "mode": "max"}
-    config = tune.TuneConfig(learn_from=tmp_path, **goal)
-    space = {"y": tune.uniform(0, 1)}
-    line = with_past(config, tune.RunConfig(), space, trainable="train", code="any:train").learn_from.text
-    assert line == (
-        f"samples at random: {tmp_path} has no experiment to learn from; "
-        "2 left out: fewer than 10 full trials (2)"
-    )
 
 
 class Locked(MemoryFileSystem):  # type: ignore[misc]

@@ -20,7 +20,7 @@ from dasktune.tuner.result_grid import ResultGrid
 #: What a driver writes of itself when it begins.
 SPEC = {
     "format": 1,
-    "dasktune": "0.1.0",
+    "dasktune": "0.2.0",
     "name": "exp",
     "trainable": "train",
     "metric": "loss",

@@ -22,6 +22,7 @@ SHARES: dict[str, Any] = {
             "due": 0.25,
             "waiting": 3,
             "waiting_s": 21.4,
+            "group": "",
         },
         {
             "name": "e\x1b[1m",
@@ -32,6 +33,7 @@ SHARES: dict[str, Any] = {
             "due": None,
             "waiting": 0,
             "waiting_s": None,
+            "group": "",
         },
     ],
 }
@@ -68,7 +70,7 @@ def test_ls_shows_the_shares_of_a_cluster(asked, dasktune):
 def test_ls_gives_the_shares_of_a_cluster_to_programs(asked, dasktune):
     code, out, _ = dasktune("ls", "--address", "tcp://host:8786", "--format", "json")
     assert (code, json.loads(out)["totals"]) == (0, {"CPU": 8.0, "GPU": 2.0})
-    assert json.loads(out)["experiments"] == [{"group": "", **one} for one in SHARES["experiments"][::-1]]
+    assert json.loads(out)["experiments"] == SHARES["experiments"][::-1]
     code, out, _ = dasktune("ls", "--address", "tcp://host:8786", "--format", "csv")
     head, _, later = out.splitlines()
     assert head == "name,weight,priority,held,share,due,waiting,waiting_s,group"

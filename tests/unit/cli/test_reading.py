@@ -169,7 +169,7 @@ def test_show_has_settings_the_best_trial_failures_and_how_to_resume(path, resul
     assert "state          finished" in out
     assert f"trial       {best.trial_id}" in out
     assert "ValueError: lr" in out
-    # An experiment of an older version: nothing says where its trainable is.
+    # Nothing says where its trainable is.
     assert f"Resume  dasktune.Tuner.restore({path!r}, train, restart_errored=True).fit()\n" in out
 
 

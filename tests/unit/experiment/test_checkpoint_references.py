@@ -209,23 +209,6 @@ def test_a_clone_resumes_from_what_was_stored_for_it_under_the_next_driver(super
     assert deleted(lab.tell(clone, TrialEnded)) == ([1] if superseded else [])
 
 
-def test_references_of_an_older_version_to_what_was_stored_name_the_stored_record():
-    """That version left the record in memory in the references, and among the lent ones."""
-    request = PlacementGroupFactory([{"CPU": 1}])
-    trials = {key: Trial(trial_id=key, config={}, resources=request) for key in "abcd"}
-    donor, clone, holder, other = trials.values()
-    stored = committed(donor, 1, 2)
-    copy = CheckpointRecord(**{**stored.to_json(), "kind": CheckpointKind.MEMORY})
-    elsewhere = committed(other, 1, 2)
-    donor.checkpoints.append(stored)
-    donor.lent, clone.origin, holder.held, other.origin = (copy,), copy, copy, elsewhere
-    references = CheckpointReferences(trials, Retention())
-    references.recount()
-    references.lose_memory()
-    assert (clone.origin, holder.held, other.origin) == (stored, stored, elsewhere)
-    assert donor.lent == ()
-
-
 def test_the_loss_of_a_copy_in_memory_after_it_was_stored_changes_nothing():
     lab = Lab()
     donor, clone = paused(lab), bring(lab, TrialStatus.PAUSED)

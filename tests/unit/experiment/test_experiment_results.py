@@ -386,15 +386,6 @@ def test_a_trial_resumes_from_the_newest_checkpoint_with_the_next_number():
     assert trial.status is TrialStatus.RESTORING
 
 
-def test_a_trial_from_state_a_snapshot_from_before_there_were_names_has_none():
-    lab = Lab()
-    state = trial_state(lab.running())
-    del state["name"], state["dirname"]
-    trial = trial_from_state(state)
-    assert (trial.name, trial.dirname) == ("", "")
-    assert trial.folder == trial.trial_id
-
-
 def test_a_state_without_rows_has_their_number_and_the_last_one():
     lab = Lab()
     trial = lab.running()

@@ -149,37 +149,3 @@ def test_the_starts_of_a_session_have_numbers_above_all_starts_of_earlier_sessio
     later = restored(other)
     later.handle(SessionBegan(time=later.tick(), number=3))
     assert later.running().incarnation > waiting.incarnation + 99_000
-
-
-def test_a_state_that_an_older_version_saved_has_no_session():
-    state = Lab().experiment.state_dict()
-    del state["session"]
-    other = Lab()
-    other.experiment.load_state_dict(state)
-    assert other.running().incarnation == 1
-
-
-def test_a_snapshot_of_an_older_version_gets_the_best_score_from_its_results():
-    lab = Lab(metric="loss", mode="min")
-    trial = lab.running()
-    for iteration, loss in enumerate([3.0, 1.0, float("nan"), 2.0], start=1):
-        lab.result(trial, iteration, loss=loss)
-    other = lab.running()
-    lab.result(other, 1, acc=1.0)
-    state = lab.experiment.state_dict()
-    for one in state["trials"]:
-        del one["best_score"]
-    second = Lab(metric="loss", mode="min")
-    second.experiment.load_state_dict(state)
-    second.now, second.seqs = lab.now, lab.seqs
-    found = second.experiment.trials[trial.trial_id]
-    assert found.best_score == -1.0
-    assert second.experiment.trials[other.trial_id].best_score is None
-    second.result(found, 5, loss=2.5)
-    third = Lab(metric="loss", mode="min")
-    histories = {key: one.history for key, one in second.experiment.trials.items()}
-    third.experiment.load_state_dict(second.experiment.state_dict(rows=False), histories.__getitem__)
-    assert third.experiment.trials[trial.trial_id].best_score == -1.0
-    without_goal = Lab()
-    without_goal.experiment.load_state_dict(state)
-    assert without_goal.experiment.trials[trial.trial_id].best_score is None

@@ -58,23 +58,21 @@ STATEFUL = {
 }
 
 
-def load(now: Any, then: Any, unfinished: tuple[str, ...] = ("a",), *, named: bool = True) -> None:
-    saved = identity_of(then) if named else None
-    load_scheduler(now, identity_of(now), then.state_dict(), saved, unfinished)
+def load(now: Any, then: Any, unfinished: tuple[str, ...] = ("a",)) -> None:
+    load_scheduler(now, identity_of(now), then.state_dict(), identity_of(then), unfinished)
 
 
 @pytest.mark.parametrize("now", STATEFUL)
 @pytest.mark.parametrize("then", ["fifo", *STATEFUL])
-@pytest.mark.parametrize("named", [True, False])
-def test_another_scheduler_is_refused_with_what_to_do(then: str, now: str, named: bool):
+def test_another_scheduler_is_refused_with_what_to_do(then: str, now: str):
     before = FIFOScheduler() if then == "fifo" else STATEFUL[then]()
     after = STATEFUL[now]()
     if then == now:
-        load(after, before, named=named)
+        load(after, before)
         assert after.state_dict() == before.state_dict()
         return
     with pytest.raises(ConfigError, match=r" must be .* Restore with"):
-        load(after, before, named=named)
+        load(after, before)
 
 
 @pytest.mark.parametrize("then", STATEFUL)
@@ -144,7 +142,6 @@ class Mine(Searcher):
         state["mine"]
 
 
-@pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize(
     ("then", "now"),
     [
@@ -154,9 +151,9 @@ class Mine(Searcher):
         (lambda: ConcurrencyLimiter(Mine(), 2), Mine),
     ],
 )
-def test_another_searcher_is_refused_wherever_it_is(then: Any, now: Any, named: bool):
+def test_another_searcher_is_refused_wherever_it_is(then: Any, now: Any):
     before, after = SearchGenerator(then()), SearchGenerator(now())
-    saved = identity_of(before) if named else None
+    saved = identity_of(before)
     with pytest.raises(ConfigError, match=r"^search_alg must be .* Restore with"):
         load_search(after.load_state_dict, identity_of(after), before.state_dict(), saved)
 

@@ -437,14 +437,6 @@ def test_the_next_driver_gets_the_share_that_the_user_has_set_last():
     assert untouched.handle(SessionBegan(time=untouched.tick())) == []
 
 
-def test_a_snapshot_of_an_earlier_version_has_no_share():
-    lab, other = Lab(), Lab()
-    state = lab.experiment.state_dict()
-    del state["weight"], state["priority"]
-    other.experiment.load_state_dict(state)
-    assert (other.experiment.state.weight, other.experiment.state.priority) == (None, None)
-
-
 # Trials of the user's own
 
 

@@ -455,34 +455,6 @@ def test_a_restored_rule_with_milestones_decides_like_the_original(events, cut, 
     assert second.state_dict() == whole.state_dict()
 
 
-#: What revision dd8d971, which had no milestones, saved after three trials with two results each.
-OLDER_STATE = {
-    "grace_period": 0,
-    "moments": [1, 2],
-    "means": [[0.2, 0.6, 0.7], [0.3, 0.7, 0.8]],
-    "records": {
-        "a_00000": [2, 0.4, 0.3, 2, 2, 0.3, None, False],
-        "a_00001": [2, 0.8, 0.7, 2, 2, 0.7, None, False],
-        "a_00002": [2, 0.9, 0.8, 2, 2, 0.8, None, False],
-    },
-    "waiting": [],
-    "num_stopped": 0,
-}
-
-
-def test_the_state_and_the_pickle_of_an_older_version_are_read():
-    older = rule()
-    for name in ("check_at", "reduction_factor", "mean_start"):
-        older.__dict__.pop(name, None)
-    for scheduler in (older, rule()):
-        scheduler.load_state_dict(OLDER_STATE)
-        assert stops(scheduler, 3, 2, 0.65)
-        assert report(scheduler, 4, 2, 0.7) == Continue()
-        assert scheduler.next_milestones(trial(3)) == (Milestone(ITERATION, 0),)
-    with pytest.raises(ConfigError, match="check_at must be None as in the saved experiment, got"):
-        rule(check_at=[1]).load_state_dict(OLDER_STATE)
-
-
 @pytest.mark.parametrize(
     ("saved", "own", "message"),
     [

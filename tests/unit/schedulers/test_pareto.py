@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 
 import numpy as np
 from hypothesis import given, settings
@@ -29,15 +28,6 @@ def peeled(points):
         left = [p for p in left if p not in front]
         found.append(sorted(map(list, front)))
     return found
-
-
-def test_fronts_that_an_older_version_has_pickled_take_points():
-    fronts = pickle.loads(
-        b"ccopy_reg\n_reconstructor\n(cdasktune.schedulers.pareto\nParetoFronts\nc__builtin__\nobject\nNtR"
-        b"(dV_fronts\n(lsV_count\nI0\nsb."
-    )
-    assert [fronts.add((1.0, 2.0)), fronts.add((2.0, 3.0))] == [0, 0]
-    assert fronts.to_lists() == [[[2.0, 3.0]], [[1.0, 2.0]]]
 
 
 @settings(max_examples=40)

@@ -89,7 +89,12 @@ def test_a_subclass_of_asha_has_its_own_name():
     assert repr(Mine(max_t=5)) == "Mine(max_t=5)"
 
 
-def test_a_scheduler_of_an_older_version_has_only_its_name():
-    old = ASHAScheduler(max_t=5)
-    del old.__dict__["_made_by"]
-    assert repr(old) == "<ASHAScheduler>"
+def test_a_scheduler_with_the_constructor_of_another_base_class_has_only_its_name():
+    class Other:
+        def __init__(self):
+            self.mine = 1
+
+    class Mine(Other, TrialScheduler):
+        def on_trial_result(self, trial, result): ...
+
+    assert repr(Mine()) == "<Mine>"

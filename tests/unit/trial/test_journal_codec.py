@@ -5,8 +5,6 @@ from types import ModuleType
 
 import pytest
 
-from dasktune.errors import StorageError
-from dasktune.runner.replay import event_of
 from dasktune.storage.journal.json_lines import decode, encode
 from dasktune.trial import actions, events
 from dasktune.trial.actions import (
@@ -238,36 +236,10 @@ def test_only_a_stop_at_once_says_so(at_once: bool):
     assert decode_actions(record) == [stop]
 
 
-def test_a_command_says_who_issued_it_and_older_journals_do_not():
+def test_a_command_says_who_issued_it_if_that_is_known():
     event = HoldRequested(time=1.0, by="ann@node7")
     record = journal_record(event, (), None)
     assert record == {"event": "HoldRequested", "time": 1.0, "by": "ann@node7"}
     assert decode_event(record) == event
     assert "by" not in journal_record(HoldRequested(time=1.0), (), None)
     assert decode_event({"event": "HoldRequested", "time": 1.0}) == HoldRequested(time=1.0)
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        HostPlacement([{"CPU": 1}] * 2),
-        HostPlacement([{"CPU": 0.5, "memory": 1_000_000}] * 2, "SPREAD", per_host=2).exclusively(),
-    ],
-)
-def test_a_layout_that_version_0_2_0_wrote_as_text_comes_back(request_: HostPlacement):
-    # That version knew nothing of the class, and wrote the text of the object.
-    record = decode(encode({"event": "ResourcesGranted", "trial_id": "t", "time": 1.0, "status": "PENDING"}))
-    start = {"do": "StartTrial", "trial_id": "t", "incarnation": 1, "resources": request_}
-    record["actions"] = decode(encode({"one": [start]}))["one"]
-    assert [one.resources for one in decode_actions(record)] == [request_]
-
-
-def test_a_layout_of_which_the_end_is_missing_can_be_read_but_not_restored():
-    request = HostPlacement([{"CPU": 1}] * 30)
-    start = {"do": "ChangeRequest", "trial_id": "t", "incarnation": 1, "resources": request}
-    fields = {"event": "Suggested", "trial_id": "t", "config": {}, "time": 1.0}
-    record = decode(encode({**fields, "resources": request, "actions": [start]}))
-    event, [action] = decode_event(record), decode_actions(record)
-    assert (event.resources, action.resources) == (None, None)
-    with pytest.raises(StorageError, match=r"resources of trial t, got only .*\. Begin a new experiment"):
-        event_of(record)

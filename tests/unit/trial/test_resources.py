@@ -289,11 +289,6 @@ def test_bundles_on_hosts_are_equal_and_fill_hosts(bundles, per_host, message):
         HostPlacement(bundles, per_host=per_host)
 
 
-def test_an_older_request_whose_strategy_was_overruled_can_be_read():
-    data = {"bundles": [{"CPU": 1}] * 4, "strategy": "STRICT_PACK", "by_host": True, "per_host": 2}
-    assert PlacementGroupFactory.from_json(data) == HostPlacement([{"CPU": 1}] * 4, per_host=2)
-
-
 def test_other_bundles_keep_the_layout():
     by_host = HostPlacement([{"CPU": 1}] * 4, "SPREAD", per_host=2)
     assert with_bundles(by_host, [{"CPU": 2}] * 2) == HostPlacement([{"CPU": 2}] * 2, "SPREAD", per_host=2)

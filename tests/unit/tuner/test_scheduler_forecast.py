@@ -46,7 +46,7 @@ def place(tmp_path_factory: Any) -> str:
 def stored(path: Any, search_alg: Any = None, scheduler: Any = None) -> str:
     storage = Storage(path)
     store = ExperimentStore(storage)
-    store.create({"format": 1, "dasktune": "0.1.0", "name": "exp", "metric": "loss", "mode": "min"})
+    store.create({"format": 1, "dasktune": "0.2.0", "name": "exp", "metric": "loss", "mode": "min"})
     TunerFile(entries_of({"tune_config.search_alg": search_alg})).write(storage)
     experiment(store, scheduler)
     store.close()

@@ -40,12 +40,9 @@ class Driver:
         return "outcome"
 
 
-@pytest.mark.parametrize(
-    ("known", "by"), [("issued_by", ("issued_by", this_user())), ("stop_trial", ())], ids=["new", "old"]
-)
-def test_a_driver_of_an_older_version_takes_commands_without_their_issuers(known, by):
-    driver: Any = Driver(known)
+def test_a_driver_takes_commands_with_their_issuers():
+    driver: Any = Driver("issued_by")
     assert DetachedExperiment(driver).stop_trial("a") == "outcome"
-    assert driver.calls == [(*by, "stop_trial", "a")]
+    assert driver.calls == [("issued_by", this_user(), "stop_trial", "a")]
     with pytest.raises(ControlError, match="there is no command"):
         DetachedExperiment(Driver()).hold()  # type: ignore[arg-type]

@@ -276,7 +276,7 @@ def test_the_experiment_of_a_directory_is_replayed_from_its_journal(tmp_path):
         yield {"loss": config["x"]}, 60.0
 
     store = ExperimentStore(Storage(tmp_path))
-    store.create({"format": 1, "dasktune": "0.1.0", "name": "exp", "metric": "loss", "mode": "min"})
+    store.create({"format": 1, "dasktune": "0.2.0", "name": "exp", "metric": "loss", "mode": "min"})
     simulate(
         train,
         param_space={"x": uniform(0, 1)},

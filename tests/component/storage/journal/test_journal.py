@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import threading
 import time
@@ -154,7 +153,7 @@ def test_large_segments_of_a_store_are_not_read_together(remote: Storage) -> Non
     JournalWriter(remote, 1).close()
     lengths = [400, 400, 400, 5_000, 400, 400, 400, 400, 5_000, 5_000]
     for number, length in enumerate(lengths, 1):
-        line = b'{"n":%d,"text":"%s"}\n' % (number, b"x" * length)
+        line = b'{"n":%d,"text":"%s","$n":%d}\n' % (number, b"x" * length, number)
         remote.write_bytes(segment_name(1, number), line)
     sizes = remote.sizes("journal")
     since_the_last: list[str] = []
@@ -462,42 +461,6 @@ def test_packed_lines_are_numbered_too(local: Storage) -> None:
     change_line(local, name, 2)
     with pytest.raises(StorageError, match=r"line 2 of .* 4 records are missing before it"):
         list(read_journal(local))
-
-
-def old_journal(storage: Storage, *records: dict[str, Any]) -> None:
-    """Write a journal of dasktune 0.2.0: lines without numbers, a header without an identity."""
-    after = {"epoch": 0, "records": 0, "bytes": 0, "position": 0}
-    lines = [{"$journal": {"format": 1, "epoch": 1, "writer": "w", "after": after}}, *records]
-    storage.write_bytes(segment_name(1, 0), b"".join(map(encode_plainly, lines)))
-
-
-def encode_plainly(record: dict[str, Any]) -> bytes:
-    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
-
-
-def test_an_old_journal_is_read_and_continued(local: Storage) -> None:
-    old_journal(local, *map(report, (1, 2)))
-    reader = JournalReader(local)
-    assert [one["seq"] for one in reader] == [1, 2]
-    assert reader.end.journal == "w"
-    writer = JournalWriter(local, 2, after=reader.end)
-    writer.append(report(3))
-    writer.close()
-    assert [one["seq"] for one in read_journal(local)] == [1, 2, 3]
-    assert b'"journal":"w"' in local.read_bytes(segment_name(2, 0))
-
-
-def test_a_result_that_is_missing_in_an_old_journal_raises(local: Storage) -> None:
-    old_journal(local, *map(report, (1, 2, 4)))
-    with pytest.raises(
-        StorageError, match=r"line 4 of .*: message 4 of start 1 of trial a follows message 2"
-    ):
-        list(read_journal(local))
-    # What precedes `start` is not decoded, so the first message of a trial may have any number.
-    assert [one["seq"] for one in read_journal(local, start=2)] == [4]
-    # A message that came twice, and one of an earlier start, are no gap.
-    old_journal(local, *map(report, (1, 2, 2, 1, 3)))
-    assert len(list(read_journal(local))) == 5
 
 
 def test_files_of_two_journals_are_not_mixed(local: Storage, tmp_path: Path) -> None:

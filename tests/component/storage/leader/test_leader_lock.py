@@ -417,14 +417,6 @@ def test_a_process_of_which_nothing_is_known_counts_as_alive(
             lock_of(storage, clock).acquire()
 
 
-def test_the_lease_of_an_older_dasktune_names_no_process(storage: Storage, clock: Clock) -> None:
-    content = json.loads(lease_of(os.getpid(), ""))
-    del content["process"]
-    storage.write_bytes("driver/000001.json", json.dumps(content).encode())
-    with pytest.raises(StorageError, match=rf"another driver \(pid {os.getpid()} on host h\)"):
-        lock_of(storage, clock).acquire()
-
-
 def test_a_damaged_lease_of_a_dead_driver_of_this_machine_costs_nothing(
     local: Storage, tmp_path: Path
 ) -> None:

@@ -148,17 +148,17 @@ class DyingStorage(Storage):
 def test_only_old_experiments_that_are_over_are_removed(queue, monkeypatch):
     now = 2e9
     monkeypatch.setattr(time, "time", lambda: now)
-    names = ("waits", "runs", "finished", "failed", "cancelled", "new", "older version", "damaged")
+    names = ("waits", "runs", "finished", "failed", "cancelled", "new", "undated", "damaged")
     ids = {name: submit(queue, name) for name in names}
-    for name in ("finished", "failed", "new", "older version"):
+    for name in ("finished", "failed", "new", "undated"):
         outcome = QueueState.FAILED if name == "failed" else QueueState.FINISHED
         now = 2e9 + 500 * (name == "new")
         queue.end(ids[name], outcome)
     now = 2e9
     queue.cancel(ids["cancelled"])
-    end = json.loads(queue.storage.read_bytes(f"{ids['older version']}/end.json"))
+    end = json.loads(queue.storage.read_bytes(f"{ids['undated']}/end.json"))
     del end["time"]
-    queue.storage.write_bytes(f"{ids['older version']}/end.json", json.dumps(end).encode())
+    queue.storage.write_bytes(f"{ids['undated']}/end.json", json.dumps(end).encode())
     queue.storage.write_bytes(f"{ids['damaged']}/entry.json", b"{}")
     queue.storage.write_bytes("mine/other.txt", b"of the user")
     with LeaderLock(queue.entry(ids["runs"])):
@@ -168,7 +168,7 @@ def test_only_old_experiments_that_are_over_are_removed(queue, monkeypatch):
             return {one.name for one in queue.prune(older_than_s=age, now=2e9 + 1000, states=states or OVER)}
 
         assert prune(age=1e9 + 1001) == set()
-        assert prune(age=1001) == {"older version"}
+        assert prune(age=1001) == {"undated"}
         assert prune(QueueState.FAILED) == {"failed"}
         assert prune() == {"finished", "cancelled"}
         assert prune(age=0) == {"new"}

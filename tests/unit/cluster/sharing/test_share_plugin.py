@@ -392,11 +392,6 @@ def test_room_for_ranks_is_reserved_on_one_host() -> None:
     cluster.release(held["tcp://b:1"])
     cluster.advance(0.1)
     assert cluster.read("a", waits=8)["withheld"] == both
-    # A driver of an earlier version does not say that hosts count.
-    del pair["layouts"]
-    cluster.read("b", **pair)
-    cluster.advance(1)
-    assert cluster.read("a", waits=8)["withheld"]
 
 
 def test_a_killed_driver_is_forgotten_with_its_client(two: Scheduler) -> None:

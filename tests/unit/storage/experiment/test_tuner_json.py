@@ -57,8 +57,11 @@ def test_plain_values_can_be_read_by_anybody(storage: Storage):
     ("content", "message"),
     [
         (b"{", "not a line of strict JSON"),
-        (b"[]", "has format None or is damaged"),
-        (b'{"format":9,"entries":{}}', "has format 9 or is damaged; this dasktune reads format 1"),
+        (b"[]", "has format None, and this dasktune reads format 1"),
+        (
+            b'{"format":9,"entries":{}}',
+            "has format 9, and this dasktune reads format 1.",
+        ),
         (b'{"format":1,"entries":{"a":1}}', "is damaged"),
     ],
 )

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import JournalReader
 from dasktune.storage.journal.journal_writer import JournalWriter
-from dasktune.storage.journal.segments import segment_name
 from dasktune.storage.journal.snapshots import Snapshot, Snapshots
 
 STATE: dict[str, Any] = {"prefix": "ab", "trials": [{"id": 1, "loss": float("inf")}, {"id": 2}]}
@@ -28,7 +26,7 @@ def grow(storage: Storage, epoch: int, records: int) -> None:
 
 
 def snapshot(storage: Storage, epoch: int, position: int) -> Snapshot:
-    return Snapshot(epoch, position, STATE, JournalReader(storage).chain()[0][0].identity)
+    return Snapshot(epoch, position, STATE, JournalReader(storage).chain()[0][0].journal)
 
 
 def positions(storage: Storage) -> list[tuple[int, int]]:
@@ -71,7 +69,7 @@ def test_without_a_journal_there_is_none(storage: Storage):
         (b"", "not enough values"),
         (b"{", "not a line of strict JSON"),
         (b"[]\n", "is not a snapshot"),
-        (b'{"format":7}\n', "has format 7, and this dasktune reads 2"),
+        (b'{"format":7}\n', "has format 7, and this dasktune reads format 1"),
         (b'{"format":1,"epoch":1,"position":5,"trials":2,"state":{}}\n', "is incomplete"),
         (b'{"format":1,"epoch":1,"position":4,"trials":0,"state":{}}\n', "another position"),
         (b'{"format":1,"epoch":1,"position":5,"trials":0,"state":3}\n', "is not a snapshot"),
@@ -97,16 +95,3 @@ def test_one_of_another_journal_is_left_out(storage: Storage, caplog: pytest.Log
     grow(storage, 1, 5)
     assert positions(storage) == []
     assert "snapshots/000001-000000003.jsonl belongs to another journal" in caplog.text
-    # One of an older dasktune belongs to a journal of an older dasktune.
-    Snapshots(storage).write(Snapshot(1, 4, STATE))
-    assert positions(storage) == []
-
-
-def test_an_old_one_of_an_old_journal_is_read(storage: Storage):
-    grow(storage, 1, 5)
-    name = segment_name(1, 0)
-    storage.write_bytes(name, re.sub(rb',"journal":"\w+"', b"", storage.read_bytes(name)))
-    Snapshots(storage).write(Snapshot(1, 4, STATE))
-    grow(storage, 2, 1)
-    Snapshots(storage).write(snapshot(storage, 2, 6))
-    assert positions(storage) == [(2, 6), (1, 4)]

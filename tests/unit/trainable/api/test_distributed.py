@@ -12,7 +12,6 @@ from dasktune.errors import ConfigError
 from dasktune.schedulers import FIFOScheduler, ResourceChangingScheduler
 from dasktune.trainable.api.binding import default_resources
 from dasktune.trainable.api.distributed import rank_settings
-from dasktune.trainable.ranks import RankSettings
 from dasktune.trial.resources import ElasticPlacement, HostPlacement
 
 
@@ -154,13 +153,6 @@ def test_preload_is_a_list_of_modules(wrong: Any) -> None:
     settings = rank_settings(tune.with_ranks(train, 2, preload=None))
     assert settings is not None
     assert settings.preload is None
-
-
-def test_settings_that_an_older_version_has_pickled_preload_nothing() -> None:
-    settings = RankSettings.__new__(RankSettings)
-    settings.__setstate__(["mean", 5.0, None, {"A": "1"}, 60.0])
-    assert settings == RankSettings(reduction="mean", start_timeout_s=5.0, env={"A": "1"}, lost_after_s=60.0)
-    assert pickle.loads(pickle.dumps(settings)) == settings
 
 
 def test_fewer_ranks_may_be_enough() -> None:

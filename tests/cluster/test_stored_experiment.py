@@ -1,8 +1,9 @@
 """An experiment that an earlier state of dasktune has stored is read, and gone on with.
 
-`tests/fixtures/climbing` has been written once, by :func:`train` with ASHA and the seed 7; its driver
-was killed in the last of four trials. Its files must stay as they are. If they cannot be read any
-more, the code has moved without a line in the table of migrations, or the format needs a new number.
+`tests/fixtures/climbing` has been written once, by :func:`train` with ASHA and the seed 7; its
+driver was killed in the last of four trials. Its files must stay as they are. If they cannot be
+read any more, code has moved without a line in the table of migrations, or the format needs a new
+number.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ def test_it_is_restored(without: str, stored: Path, pair: LocalCluster, caplog: 
 def test_one_of_another_format_is_refused(name: str, stored: Path):
     file = stored / name
     file.write_text(file.read_text().replace('"format"', '"format":2,"was"', 1))
-    with pytest.raises(StorageError, match="has format 2, and this dasktune reads format 1. Use the version"):
+    with pytest.raises(
+        StorageError, match=r"has format 2, and this dasktune reads format 1\. Use the version"
+    ):
         tune.Tuner.restore(stored, train)
 
 

@@ -436,7 +436,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             listed[-1] = name
         experiments = [{**shown[one], "is_own": one == name} for one in listed]
         for one in experiments:
-            # Drivers of earlier versions accept no further facts.
+            # A driver shows no groups.
             del one["group"]
         return {"totals": totals, "experiments": experiments}
 

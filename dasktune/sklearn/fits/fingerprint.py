@@ -103,7 +103,7 @@ def _canonical(value: Any) -> Any:
     if callable(value):
         module, name = first_name(value)
         return module, name or kind
-    # The memory address of an object differs from process to process. Searches of earlier versions
-    # have only the class of a scheduler, whose text had its address.
+    # The memory address of an object differs from process to process. Of a scheduler only the
+    # class counts.
     text = "" if isinstance(value, TrialScheduler) else repr(value)
     return kind, text if " at 0x" not in text else ""

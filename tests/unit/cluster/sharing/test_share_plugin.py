@@ -261,7 +261,6 @@ def test_room_that_is_not_used_is_not_reserved_for_long(two: Scheduler) -> None:
 
 
 def test_the_summary_has_the_groups_and_the_answers_to_drivers_have_not(two: Scheduler) -> None:
-    # Drivers of earlier versions would not understand the answer.
     answer = two.read("b", waits=1, group="ann")
     assert answer["shares"]["experiments"]
     assert not any("group" in one for one in answer["shares"]["experiments"])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dasktune.errors import CheckpointDamaged, StorageError
-from dasktune.storage.format import FORMAT, check_format
+from dasktune.storage.fs.format import FORMAT, check_format
 from dasktune.storage.fs.storage import is_relative_name
 from dasktune.storage.journal.strict_json import as_count, parse
 

@@ -21,8 +21,8 @@ from dasktune.space.inspection import parameter_scales
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.experiment.pbt_policy_files import PbtPolicyFiles
 from dasktune.storage.experiment.tuner_json import SETUP_FILE
+from dasktune.storage.fs.format import FORMAT
 from dasktune.storage.fs.probe import STALE, remove_stale_files
-from dasktune.storage.format import FORMAT
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.fs.unpickling import loads

@@ -15,7 +15,7 @@ from typing import Any, Final
 import cloudpickle
 
 from dasktune.errors import StorageError
-from dasktune.storage.format import FORMAT, check_format
+from dasktune.storage.fs.format import FORMAT, check_format
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.fs.unpickling import loads

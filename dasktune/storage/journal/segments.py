@@ -18,7 +18,7 @@ from typing import Final
 from uuid import uuid4
 
 from dasktune.errors import StorageError
-from dasktune.storage.format import FORMAT, check_format
+from dasktune.storage.fs.format import FORMAT, check_format
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.json_lines import decode

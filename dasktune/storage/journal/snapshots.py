@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dasktune.errors import StorageError
-from dasktune.storage.format import FORMAT, check_format
+from dasktune.storage.fs.format import FORMAT, check_format
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import JournalReader
 from dasktune.storage.journal.json_lines import decode, encode

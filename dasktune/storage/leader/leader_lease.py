@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Final
 
 from dasktune.errors import StorageError
-from dasktune.storage.format import FORMAT
+from dasktune.storage.fs.format import FORMAT
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.strict_json import as_count, parse
 

@@ -56,7 +56,7 @@ from pickle import PickleError
 from typing import Any, Final
 
 from dasktune.errors import ConfigError, PreflightError, StorageError, TuneError
-from dasktune.storage.format import FORMAT
+from dasktune.storage.fs.format import FORMAT
 from dasktune.storage.fs.owned_entries import exposure
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.retry import is_transient

@@ -23,7 +23,7 @@ from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.checkpoints.manifest import Manifest
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal.columnar import count_rows, read_rows
+from dasktune.storage.journal.columnar import count_rows, numbered, read_rows
 from dasktune.storage.journal.journal_reader import JournalReader, read_journal
 from dasktune.storage.journal.journal_writer import JournalWriter
 from dasktune.storage.journal.json_lines import decode, encode
@@ -384,7 +384,9 @@ def test_a_line_that_means_harm_is_refused_with_its_place(name: str) -> None:
     writer = JournalWriter(storage, 1)
     writer.append({"n": 0})
     writer.close()
-    storage.write_bytes(segment_name(1, 1), b'{"n":0}\n' + BOMBS[name] + b"\n")
+    line = BOMBS[name] + b"\n"
+    line = numbered(line, 2) if name in HARMLESS else line
+    storage.write_bytes(segment_name(1, 1), b'{"n":0,"$n":1}\n' + line)
     tracemalloc.start()
     try:
         if name in HARMLESS:
@@ -413,7 +415,7 @@ def test_a_line_of_many_columns_takes_the_room_of_one_row_at_a_time() -> None:
 def test_a_journal_of_short_lines_takes_no_room_for_a_list_of_them() -> None:
     storage = Storage(f"memory://{uuid4().hex}")
     JournalWriter(storage, 1).close()
-    content = b"{}\n" * 20_000
+    content = b"".join(b'{"a":0,"$n":%d}\n' % number for number in range(1, 20_001))
     storage.write_bytes(segment_name(1, 1), content)
     tracemalloc.start()
     count = sum(1 for _ in JournalReader(storage))

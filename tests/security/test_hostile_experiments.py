@@ -430,7 +430,7 @@ def test_the_large_segments_of_a_disk_are_read_one_at_a_time(local: Storage) -> 
     JournalWriter(local, 1).close()
     content = b'{"text":"%s"}\n' % (b"x" * 300_000)
     for number in range(1, 21):
-        local.write_bytes(segment_name(1, number), content)
+        local.write_bytes(segment_name(1, number), numbered(content, number))
     tracemalloc.start()
     count = sum(1 for _ in JournalReader(local))
     peak = tracemalloc.get_traced_memory()[1]

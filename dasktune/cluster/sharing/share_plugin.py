@@ -436,7 +436,7 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
             listed[-1] = name
         experiments = [{**shown[one], "is_own": one == name} for one in listed]
         for one in experiments:
-            # A driver shows no groups.
+            # Drivers of earlier versions accept no further facts.
             del one["group"]
         return {"totals": totals, "experiments": experiments}
 
@@ -452,9 +452,11 @@ class SharePlugin(SchedulerPlugin):  # type: ignore[misc]
         one.weight = max(_LEAST_WEIGHT, _limited(demand, "weight"))
         one.priority = _limited(demand, "priority")
         one.group = str(demand["group"])
+        # Drivers of earlier versions do not say what counts hosts.
+        layouts = demand.get("layouts") or [(False, None)] * len(demand["requests"])
         requests = [
             ShareRequest(tuple(map(dict, bundles)), str(strategy), int(trials), *layout)
-            for (bundles, strategy, trials), layout in zip(demand["requests"], demand["layouts"], strict=True)
+            for (bundles, strategy, trials), layout in zip(demand["requests"], layouts, strict=True)
         ]
         closed = frozenset(demand["closed"])
         if requests and one.requests and requests[0]._replace(trials=0) != one.requests[0]._replace(trials=0):

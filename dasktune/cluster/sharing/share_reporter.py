@@ -225,7 +225,8 @@ class ShareReporter:
         shares = None if answer is None else answer["shares"]
         self.shares = None if shares is None else ClusterShares.from_plain(**shares)
         self.over = ((), 0.0) if answer is None else answer["over"]
-        self.demands = None if answer is None else answer["demand"]
+        # The plugin of the driver that came first may be older.
+        self.demands = None if answer is None else answer.get("demand")
         if answer is not None or not self._enabled:
             return
         loop = asyncio.get_running_loop()

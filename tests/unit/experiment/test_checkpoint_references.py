@@ -209,6 +209,16 @@ def test_a_clone_resumes_from_what_was_stored_for_it_under_the_next_driver(super
     assert deleted(lab.tell(clone, TrialEnded)) == ([1] if superseded else [])
 
 
+def test_what_is_held_in_memory_is_held_in_the_storage_once_it_is_stored():
+    trial = Trial(trial_id="a", config={}, resources=PlacementGroupFactory([{"CPU": 1}]))
+    references, stored = CheckpointReferences({"a": trial}, Retention()), committed(trial, 0, 2)
+    trial.history.append({"training_iteration": 2})
+    references.keep(trial, CheckpointRecord(**{**stored.to_json(), "kind": CheckpointKind.MEMORY}))
+    references.hold(trial)
+    references.store(trial, stored)
+    assert (trial.held, trial.memory, trial.checkpoints) == (stored, None, [stored])
+
+
 def test_the_loss_of_a_copy_in_memory_after_it_was_stored_changes_nothing():
     lab = Lab()
     donor, clone = paused(lab), bring(lab, TrialStatus.PAUSED)

@@ -249,3 +249,20 @@ def test_stoppers_in_another_order_keep_their_states():
     load_stopper(now, identity_of(now), then.state_dict(), identity_of(then), [three_results()])
     assert kept.counts == {"other": 4}
     assert limit.state_dict() == {"results": {}}
+
+
+def test_the_same_classes_in_another_order_are_others():
+    scheduler = STATEFUL[next(iter(STATEFUL))]()
+    saved, names = ["A", {}, ["B", {}], ["C", {}]], ["A", {}, ["C", {}, ["B", {}]]]
+    with pytest.raises(ConfigError, match=r"scheduler must be A\(B, C\) as before, got A\(C\(B\)\)"):
+        load_scheduler(scheduler, names, scheduler.state_dict(), saved, ("a",))
+
+
+def test_a_state_that_its_own_class_cannot_load_is_refused_with_the_class():
+    class Forgetful(FIFOScheduler):
+        def load_state_dict(self, state: Any) -> None:
+            state["gone"]
+
+    names = identity_of(Forgetful())
+    with pytest.raises(ConfigError, match=r"scheduler must be able to load .* KeyError.* from Forgetful"):
+        load_scheduler(Forgetful(), names, {"here": 1}, names, ("a",))

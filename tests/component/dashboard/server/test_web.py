@@ -58,6 +58,7 @@ from dasktune.dashboard.server.web import EndLimits, PageServer, WebServer
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.columnar import numbered
 from dasktune.storage.journal.journal_follower import JournalFollower
 from dasktune.storage.journal.journal_reader import JournalReader
 from dasktune.storage.journal.journal_writer import JournalWriter
@@ -146,7 +147,7 @@ def test_a_torn_last_line_comes_when_it_is_whole(tmp_path):
     follower = JournalFollower(Storage(tmp_path / "exp"))
     list(follower.poll()[1])
     [segment] = (tmp_path / "exp" / "journal").iterdir()
-    line = json.dumps({"event": "TimePassed", "time": 1.0}) + "\n"
+    line = numbered(json.dumps({"event": "TimePassed", "time": 1.0}).encode() + b"\n", 1).decode()
     told = []
     for part in (line[:9], line[9:]):
         with segment.open("a") as stream:

@@ -261,6 +261,7 @@ def test_room_that_is_not_used_is_not_reserved_for_long(two: Scheduler) -> None:
 
 
 def test_the_summary_has_the_groups_and_the_answers_to_drivers_have_not(two: Scheduler) -> None:
+    # Drivers of earlier versions would not understand the answer.
     answer = two.read("b", waits=1, group="ann")
     assert answer["shares"]["experiments"]
     assert not any("group" in one for one in answer["shares"]["experiments"])
@@ -391,6 +392,11 @@ def test_room_for_ranks_is_reserved_on_one_host() -> None:
     cluster.release(held["tcp://b:1"])
     cluster.advance(0.1)
     assert cluster.read("a", waits=8)["withheld"] == both
+    # A driver of an earlier version does not say that hosts count.
+    del pair["layouts"]
+    cluster.read("b", **pair)
+    cluster.advance(1)
+    assert cluster.read("a", waits=8)["withheld"]
 
 
 def test_a_killed_driver_is_forgotten_with_its_client(two: Scheduler) -> None:

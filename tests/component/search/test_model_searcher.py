@@ -130,11 +130,3 @@ def test_a_state_goes_through_json_and_a_pickle_keeps_waiting_points(made):
         searcher.on_trial_complete("e", {"loss": 0.5, "training_iteration": 1})
     assert second.suggest("f") == first.suggest("f")
     assert second.state_dict() == first.state_dict()
-
-
-def test_a_searcher_of_a_version_without_the_limit_has_none(made):
-    old = made()
-    old.__dict__.pop("max_concurrent")
-    searcher = pickle.loads(pickle.dumps(old))
-    assert searcher.suggest("a")
-    assert searcher.suggest("b")

@@ -261,8 +261,13 @@ def test_the_same_classes_in_another_order_are_others():
 def test_a_state_that_its_own_class_cannot_load_is_refused_with_the_class():
     class Forgetful(FIFOScheduler):
         def load_state_dict(self, state: Any) -> None:
+            if "max_t" in state:
+                raise ConfigError("max_t must be 9 as before")
             state["gone"]
 
     names = identity_of(Forgetful())
     with pytest.raises(ConfigError, match=r"scheduler must be able to load .* KeyError.* from Forgetful"):
         load_scheduler(Forgetful(), names, {"here": 1}, names, ("a",))
+    # A sentence of the scheduler itself stands as it is.
+    with pytest.raises(ConfigError, match=r"^max_t must be 9 as before$"):
+        load_scheduler(Forgetful(), names, {"max_t": 1}, names, ("a",))

@@ -97,4 +97,6 @@ def test_a_scheduler_with_the_constructor_of_another_base_class_has_only_its_nam
     class Mine(Other, TrialScheduler):
         def on_trial_result(self, trial, result): ...
 
+        def choose_trial_to_run(self, waiting): ...
+
     assert repr(Mine()) == "<Mine>"

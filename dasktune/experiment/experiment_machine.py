@@ -372,9 +372,13 @@ class ExperimentMachine:
 
     def _apply(self, trial: Trial, event: events.TrialEvent) -> bool:
         was_suspect = trial.is_suspect
-        if isinstance(event, events.ResultReported | events.CheckpointCommitted) and event.checkpoint:
+        # Nearly all events are results.
+        if isinstance(event, events.ResultReported):
+            if event.checkpoint is not None:
+                self._actions += self._checkpoints.keep(trial, event.checkpoint)
+        elif isinstance(event, events.CheckpointCommitted):
             self._actions += self._checkpoints.keep(trial, event.checkpoint)
-        if isinstance(event, events.TrialFailed):
+        elif isinstance(event, events.TrialFailed):
             event = replace(event, error=judged(event.error, self.trials.values()))
         is_new_result = self.trial_index.apply(trial, event, event.time)
         if was_suspect and not trial.is_suspect and trial.status is TrialStatus.RUNNING:

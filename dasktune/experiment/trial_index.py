@@ -111,13 +111,12 @@ class TrialIndex:
             is_new_result = apply_event(trial, cause)
         else:
             apply_action(trial, cause, time)
-        self._reindex(trial, before)
+        if trial.status is not before:
+            self._reindex(trial, before)
         return is_new_result
 
     def _reindex(self, trial: Trial, before: TrialStatus) -> None:
         key, after = trial.trial_id, trial.status
-        if after is before:
-            return
         self._counts[before] -= 1
         self._counts[after] += 1
         for index in self._indexes(before):

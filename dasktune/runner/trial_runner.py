@@ -559,8 +559,9 @@ class TrialRunner:
         # A callback may request a checkpoint of the result that its trial waits at. The trial gets
         # the request before it gets the order to continue, and so saves exactly this result. Only
         # the trial of the event can wait, so there is at most one such order.
-        orders = handled.actions if self._callbacks else ()
-        last = next((one for one in orders if isinstance(one, ContinueTraining)), None)
+        last = None
+        if handled.actions and self._callbacks:
+            last = next((one for one in handled.actions if isinstance(one, ContinueTraining)), None)
         for action in handled.actions:
             self._num_actions[type(action)] += 1
             if action is last:
